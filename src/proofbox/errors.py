@@ -1,0 +1,171 @@
+"""Every error that Proofbox raises.
+
+    ProofboxError                  code, blame, again
+     +-- InvalidInput              the caller asked for something that makes no sense          caller   no
+     |    +-- UnknownTemplate      no template has that name or digest                         caller   no
+     |    +-- BrokenTask           a task or a samples file cannot be used                     task     no
+     +-- Refused                   this host or runtime does not offer what was asked for      host     elsewhere
+     +-- SandboxLost               the sandbox died or left the protocol                       host     new sandbox
+     |    +-- CreateFailed         it never came up; nothing of it is left                     host     new sandbox
+     |    +-- ProtocolViolation    its guest sent what no guest sends                          task     new sandbox
+     +-- OperationFailed           a command or file operation did not start or did not work   task     no
+     |    +-- FileFailed           an operation on a path; carries errno                       task     no
+     +-- VerifierFailed            the verifier itself broke; says nothing about the candidate verifier new sandbox
+     +-- StoreFailed               a trace could not be written or read                        host     later
+     +-- Busy                      a bounded queue is full                                     host     later
+
+An *outcome* (a command's exit code, a limit that fired) is a value, never one of these: see ``proofbox.model.outcome``.
+``code`` is one of the closed set ``CODES``; ``blame`` names the side that has to act; ``again`` says whether and how a
+repetition is safe.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar, Final, Literal
+
+Blame = Literal["caller", "task", "agent", "verifier", "model", "host"]
+Again = Literal["no", "elsewhere", "later", "new sandbox"]
+
+CODES: Final = frozenset(
+    {
+        "invalid_input",
+        "unknown_template",
+        "broken_task",
+        "refused",
+        "sandbox_lost",
+        "create_failed",
+        "protocol_violation",
+        "operation_failed",
+        "file_failed",
+        "verifier_failed",
+        "store_failed",
+        "busy",
+    }
+)
+
+
+class ProofboxError(Exception):
+    """The root of the tree. ``str()`` of it is one message for a person: what, on what, the value seen, what to do."""
+
+    code: ClassVar[str] = "operation_failed"
+    blame: ClassVar[Blame] = "host"
+    again: ClassVar[Again] = "no"
+
+
+class InvalidInput(ProofboxError, ValueError):
+    """An argument, a file or a configuration makes no sense. Nothing was started."""
+
+    code = "invalid_input"
+    blame = "caller"
+
+
+class UnknownTemplate(InvalidInput):
+    """No template has that name or digest on this host."""
+
+    code = "unknown_template"
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        listed = ", ".join(known) or "none but the built-in 'host'"
+        super().__init__(f"no template {name!r} on this host (known: {listed}); `proofbox template list` shows them")
+        self.name = name
+
+
+class BrokenTask(InvalidInput):
+    """A task, a task set or a samples file cannot be used. The message names the file and the line."""
+
+    code = "broken_task"
+    blame = "task"
+
+
+class Refused(ProofboxError):
+    """The runtime or the host does not offer what the spec asks for. Nothing was created.
+
+    ``missing`` has one sentence for each item, each with its remedy where there is one.
+    """
+
+    code = "refused"
+    again = "elsewhere"
+
+    def __init__(self, what: str, missing: tuple[str, ...]) -> None:
+        super().__init__(f"{what} refused: " + "; ".join(missing))
+        self.missing = missing
+
+
+class SandboxLost(ProofboxError):
+    """The sandbox died, or its channel broke, while it was needed. What ran in it is void; nothing of it is left."""
+
+    code = "sandbox_lost"
+    again = "new sandbox"
+
+    def __init__(self, message: str, reason: str = "channel") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class CreateFailed(SandboxLost):
+    """The sandbox never came up. ``reason`` is the step that failed. Nothing of it is left."""
+
+    code = "create_failed"
+
+
+class ProtocolViolation(SandboxLost):
+    """The guest sent what no guest sends: something inside took it over. The sandbox was ended."""
+
+    code = "protocol_violation"
+    blame = "task"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "protocol")
+
+
+class OperationFailed(ProofboxError):
+    """A command did not start (unknown user, missing working directory, process limit). Nothing ran."""
+
+    code = "operation_failed"
+    blame = "task"
+
+    def __init__(self, message: str, step: str = "", errno: int = 0) -> None:
+        super().__init__(message)
+        self.step = step
+        self.errno = errno
+
+
+class FileFailed(OperationFailed, OSError):
+    """An operation on a path inside the sandbox failed; the path is as it was before.
+
+    It is an ``OSError`` too, with ``errno`` and ``filename``, so ``except FileNotFoundError`` does not catch it but
+    ``error.errno == errno.ENOENT`` tells it.
+    """
+
+    code = "file_failed"
+
+    def __init__(self, operation: str, path: str, errno: int) -> None:
+        OSError.__init__(self, errno, os.strerror(errno), path)
+        self.operation = operation
+        self.step = operation
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.filename!r} in the sandbox: {self.strerror}"
+
+
+class VerifierFailed(ProofboxError):
+    """The verifier broke. It says nothing about the candidate: there is no reward, and the attempt may be judged again."""
+
+    code = "verifier_failed"
+    blame = "verifier"
+    again = "new sandbox"
+
+
+class StoreFailed(ProofboxError):
+    """A trace could not be written or read. What was acknowledged before is on disk."""
+
+    code = "store_failed"
+    again = "later"
+
+
+class Busy(ProofboxError):
+    """A bounded queue is full. Nothing was started; try again later."""
+
+    code = "busy"
+    again = "later"

@@ -1,0 +1,1 @@
+"""Linux itself: cgroups, id maps, seccomp, ownership of what is made. Knows nothing of sandboxes' contents."""

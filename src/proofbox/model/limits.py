@@ -1,0 +1,77 @@
+"""Limits of a sandbox and of a command. ``None`` is no limit. Bytes and seconds."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+LimitKind = Literal[
+    "memory",
+    "process_memory",
+    "processes",
+    "cpus",
+    "disk",
+    "inodes",
+    "open_files",
+    "wall",
+    "command_wall",
+    "output",
+]
+LIMIT_KINDS: Final[tuple[LimitKind, ...]] = get_args(LimitKind)
+
+MIB: Final = 1 << 20
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a sandbox may use at most. Each that is set is enforced, or the sandbox is refused.
+
+    memory          bytes of all its processes, page cache of its files and swap together
+    process_memory  bytes of address space of each single process (what a host without cgroups can enforce)
+    processes       processes and threads alive at once, the guest's own few not counted
+    cpus            processors' worth of CPU time per second (2.5 is two and a half)
+    disk            bytes in the writable layer
+    inodes          files, directories and links in the writable layer
+    open_files      file descriptors of one process
+    wall            seconds from the sandbox's start until it is ended, whatever it does
+    command_wall    seconds for one command, where the command has no deadline of its own
+    output          bytes that one command may write to stdout and stderr together before it is ended
+    """
+
+    memory: int | None = None
+    process_memory: int | None = None
+    processes: int | None = None
+    cpus: float | None = None
+    disk: int | None = None
+    inodes: int | None = None
+    open_files: int | None = None
+    wall: float | None = None
+    command_wall: float | None = None
+    output: int | None = None
+
+    def asked(self) -> tuple[LimitKind, ...]:
+        """The kinds that are set."""
+        return tuple(kind for kind in LIMIT_KINDS if getattr(self, kind) is not None)
+
+    def over(self, base: Limits) -> Limits:
+        """These limits, with ``base`` where this one is silent."""
+        mine = {kind: getattr(self, kind) for kind in self.asked()}
+        return msgspec.structs.replace(base, **mine)
+
+
+DEFAULTS: Final = Limits(
+    memory=1024 * MIB,
+    process_memory=None,
+    processes=256,
+    cpus=None,
+    disk=1024 * MIB,
+    inodes=200_000,
+    open_files=1024,
+    wall=3600.0,
+    command_wall=None,
+    output=None,
+)
+"""What a sandbox gets where the caller is silent, as far as the host can enforce it; printed and recorded."""
+
+WITHOUT_CGROUPS: Final = Limits(process_memory=1024 * MIB)
+"""Stands in for a silent ``memory`` on a host where no cgroup can be had. A ``memory`` that was asked for is refused there."""

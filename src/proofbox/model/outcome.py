@@ -1,0 +1,69 @@
+"""How something ended: a value, not an exception."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proofbox.model.limits import LimitKind
+
+Cause = Literal["task", "hung", "host", "unknown"]
+"""Whose doing a limit was. Until the evidence is classified it is ``unknown``; counters of the kernel prove ``task``."""
+
+LostReason = Literal["channel", "protocol", "guest", "memory", "host", "create", "cancelled"]
+
+
+class Exited(msgspec.Struct, frozen=True, tag="exited"):
+    """The program ended by itself with this exit code, 0 to 255."""
+
+    code: int
+
+
+class Signaled(msgspec.Struct, frozen=True, tag="signaled"):
+    """The program was ended by this signal, which was not ours."""
+
+    signal: int
+
+
+class HitLimit(msgspec.Struct, frozen=True, tag="limit", kw_only=True):
+    """A limit fired. ``limit`` and ``used`` are in the limit's unit; ``used`` is what was measured, None if unknown."""
+
+    kind: LimitKind
+    limit: float
+    used: float | None
+    elapsed: float
+    cause: Cause = "unknown"
+    confirmed: bool = True
+    """Every process of the command was seen to be gone. Where it is False the sandbox was ended for it."""
+
+
+class Killed(msgspec.Struct, frozen=True, tag="killed"):
+    """The caller asked for the end of it. ``confirmed`` as in ``HitLimit``."""
+
+    confirmed: bool = True
+
+
+class Lost(msgspec.Struct, frozen=True, tag="lost"):
+    """The sandbox went away under it: an infrastructure failure, never a result."""
+
+    reason: LostReason
+    detail: str = ""
+
+
+Outcome = Exited | Signaled | HitLimit | Killed | Lost
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used, read from outside. None where this host or runtime has no counter for it. Seconds and bytes."""
+
+    cpu_user: float | None = None
+    cpu_system: float | None = None
+    memory_peak: int | None = None
+    memory_now: int | None = None
+    oom_kills: int | None = None
+    processes_now: int | None = None
+    process_denials: int | None = None
+    """How often a fork was refused by the limit on processes."""
+    throttled: float | None = None
+    disk: int | None = None

@@ -1,0 +1,32 @@
+"""A template: an immutable file system and environment, named by digest."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A read-only directory of the host that appears in the sandbox at ``target``, below the writable layer.
+
+    Layers with the same target are stacked, the first one on top. Targets are absolute, "/" is the root; another
+    target is an empty directory in the root layers.
+    """
+
+    target: str
+    source: str
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """What every sandbox of it starts from. ``digest`` is ``sha256:`` and 64 hex digits over all that follows.
+
+    ``layers`` name host paths and are not part of the digest; what they hold is.
+    """
+
+    digest: str
+    name: str
+    layers: tuple[Layer, ...]
+    env: dict[str, str]
+    cwd: str = "/"
+    user: str = "root"
+    facts: dict[str, str] = {}
+    """For the record: for ``host`` the distribution, its version, how many packages, the digest of their list."""

@@ -1,0 +1,33 @@
+"""How a trial ended, and why."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from proofbox.model.outcome import HitLimit, Usage
+
+Ending = Literal["passed", "failed", "limit", "infrastructure", "not_run"]
+ENDINGS: Final[tuple[Ending, ...]] = get_args(Ending)
+"""Exactly one for each trial; every report shows all five, over what was asked for."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verifier found. ``reason`` is one line for a person; ``limit`` is there if and only if the ending is ``limit``.
+
+    Nothing in it is taken from what the candidate printed. ``log`` is that text, for a person to read, cut to a few KB.
+    """
+
+    ending: Literal["passed", "failed", "limit"]
+    reason: str = ""
+    limit: HitLimit | None = None
+    log: bytes = b""
+    usage: Usage | None = None
+    timings: dict[str, float] = {}
+    """Seconds of each phase: create, start, calls, destroy, ..."""
+
+    @property
+    def reward(self) -> float:
+        """1.0 passed, 0.0 otherwise. An infrastructure failure has no verdict, and so no reward."""
+        return 1.0 if self.ending == "passed" else 0.0

@@ -1,0 +1,1 @@
+"""The runtime contract, and the registry that finds runtimes by name."""

@@ -1,0 +1,117 @@
+"""What isolates: nine methods. Exec is not one of them: a runtime gives a byte stream to the guest.
+
+A runtime MUST
+  - enforce everything that its ``Probe`` says it enforces, and be refused for the rest;
+  - leave nothing behind when ``create`` fails or is cancelled;
+  - end every process of a sandbox when the process that made it dies in any way, at once;
+  - name everything that can outlive that process (cgroups, directories) by ``owner.id``, so that ``sweep`` finds it;
+  - take nothing that the guest says as a fact about the host.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from proofbox.host.owner import Owner
+from proofbox.model.limits import LimitKind
+from proofbox.model.outcome import Usage
+from proofbox.model.spec import Level, Network, SandboxSpec
+from proofbox.model.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that this host lacks, and the exact command or setting that brings it (empty if nothing does)."""
+
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.remedy})" if self.remedy else self.what
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Whether a runtime can run here and what it truly enforces. ``usable`` is false if anything in ``missing`` is fatal."""
+
+    usable: bool
+    level: Level
+    enforces: frozenset[LimitKind]
+    networks: frozenset[Network]
+    users: bool
+    """Several users exist inside (a full id range). Without it every command runs as the sandbox's root."""
+    missing: tuple[Missing, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids, ..."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """For the record: versions, cgroup version, where the cgroups are, kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a sandbox ended, seen from outside. ``oom`` is the kernel's counter, not a guess. Status as of wait(2), if known."""
+
+    status: int | None
+    oom: bool
+    asked: bool
+
+
+@runtime_checkable
+class Handle(Protocol):
+    """One sandbox at a runtime. What else it holds is the runtime's own."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Runtime(Protocol):
+    """One for a process; ``owner`` names everything it makes. Methods may be called concurrently for different handles."""
+
+    name: str
+    level: Level
+
+    async def probe(self) -> Probe:
+        """Can this host run it. Runs a real sandbox if that is the only proof, with a deadline. Cached by the registry."""
+        ...
+
+    async def create(self, spec: SandboxSpec, template: Template) -> Handle:
+        """Makes everything; nothing of the template runs. Raises ``CreateFailed``; leaves nothing then, nor when cancelled."""
+        ...
+
+    async def start(self, handle: Handle) -> None:
+        """Lets the guest run. Once. Raises ``CreateFailed``; the handle must be destroyed then."""
+        ...
+
+    async def connect(self, handle: Handle) -> socket.socket:
+        """The byte stream to the guest: a non-blocking stream socket that the caller owns from now on. Once."""
+        ...
+
+    async def wait(self, handle: Handle) -> Ended:
+        """Waits until the sandbox has ended and all its processes are gone. Safe to repeat, and to cancel."""
+        ...
+
+    async def usage(self, handle: Handle) -> Usage:
+        """What the sandbox has used so far, read from outside. Also after its end, until ``destroy``."""
+        ...
+
+    async def stop(self, handle: Handle) -> None:
+        """Ends all its processes and returns when they are gone. What it wrote is kept until ``destroy``. Idempotent."""
+        ...
+
+    async def destroy(self, handle: Handle) -> None:
+        """Ends it and removes all that is left. Idempotent, works on half-made ones; the caller shields it."""
+        ...
+
+    async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
+        """Takes over the sandboxes of a dead owner that still live. None at runtimes whose sandboxes die with their owner."""
+        ...
+
+    async def sweep(self, owner: Owner) -> int:
+        """Removes what a dead owner left behind; how many things there were. Safe to repeat and in parallel."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the runtime's own processes, after all of its sandboxes were destroyed. Idempotent."""
+        ...
