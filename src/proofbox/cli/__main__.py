@@ -1,0 +1,5 @@
+"""``python -m proofbox.cli`` is ``proofbox``."""
+
+from proofbox.cli import main
+
+main()

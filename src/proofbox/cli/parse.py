@@ -1,0 +1,128 @@
+"""Text of a person to values: "512M", "30s", "memory=1G". Here and nowhere else; inside there are bytes and seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from proofbox.errors import InvalidInput
+from proofbox.model.limits import LIMIT_KINDS, LimitKind, Limits
+
+BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+"""Powers of 1,024, as memory is counted."""
+TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
+SIZES: Final[frozenset[LimitKind]] = frozenset({"memory", "process_memory", "disk", "output"})
+SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "command_wall"})
+
+NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+
+
+def split(text: str) -> tuple[str, str] | None:
+    """The number and the unit of ``text``; None if it is not a number with at most one word behind it."""
+    found = NUMBER.fullmatch(text.strip())
+    return (found[1], found[2]) if found else None
+
+
+def size(text: str) -> int:
+    """Bytes: "512M", "1.5G", "4096", "1GiB". Raises ``InvalidInput``."""
+    parts = split(text)
+    if parts:
+        number, unit = parts
+        factor = BINARY.get(unit.upper().removesuffix("IB") if unit.upper() != "IB" else unit)
+        if factor is not None and (amount := int(float(number) * factor)) > 0:
+            return amount
+    raise InvalidInput(f"{text!r} is not a size above 0; write bytes, or a number with K, M, G or T, such as 512M")
+
+
+def seconds(text: str) -> float:
+    """Seconds: "30s", "500ms", "2m", "1.5h", "90". Raises ``InvalidInput``."""
+    parts = split(text)
+    if parts and parts[1] in TIMES and (amount := float(parts[0]) * TIMES[parts[1]]) > 0:
+        return amount
+    raise InvalidInput(f"{text!r} is not a time above 0; write seconds, or a number with ms, s, m or h, such as 30s")
+
+
+def count(text: str) -> int:
+    """A whole number above 0, as it is. Raises ``InvalidInput``."""
+    if re.fullmatch(r"[0-9]+", text.strip()) and (amount := int(text)) > 0:
+        return amount
+    raise InvalidInput(f"{text!r} is not a whole number above 0")
+
+
+def processors(text: str) -> float:
+    """Processors: "2", "0.5". Raises ``InvalidInput``."""
+    parts = split(text)
+    if parts and not parts[1] and (amount := float(parts[0])) > 0:
+        return amount
+    raise InvalidInput(f"{text!r} is not a number of processors above 0, such as 2 or 0.5")
+
+
+def limits(given: Iterable[str]) -> Limits | None:
+    """``("memory=512M", "wall=30s")`` to limits, None for nothing. The last one of a kind counts. Raises ``InvalidInput``."""
+    found: dict[str, Any] = {}
+    for text in given:
+        kind, equals, value = text.partition("=")
+        kind = kind.strip().replace("-", "_")
+        if not equals or kind not in LIMIT_KINDS:
+            raise InvalidInput(f"--limit {text!r}: write KIND=VALUE with one of {', '.join(LIMIT_KINDS)}")
+        try:
+            found[kind] = _amount(kind, value)
+        except InvalidInput as wrong:
+            raise InvalidInput(f"--limit {kind}: {wrong}") from None
+    return Limits(**found) if found else None
+
+
+def _amount(kind: LimitKind, value: str) -> float:
+    if kind in SIZES:
+        return size(value)
+    if kind in SECONDS:
+        return seconds(value)
+    return processors(value) if kind == "cpus" else count(value)
+
+
+def show_size(amount: float) -> str:
+    """Bytes for a person: 536870912 is "512 MiB"."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.4g} {unit}"
+        amount /= 1024
+    return f"{amount:.4g} TiB"
+
+
+def show_limits(given: Limits) -> str:
+    """The limits that are set, for a person, in one line."""
+    shown = []
+    for kind in given.asked():
+        value = getattr(given, kind)
+        text = show_size(value) if kind in SIZES else f"{value:g} s" if kind in SECONDS else f"{value:g}"
+        shown.append(f"{kind.replace('_', ' ')} {text}")
+    return ", ".join(shown) or "none"
+
+
+class Parsed(click.ParamType):
+    """An option whose text goes through one of the functions above; what it raises becomes a usage error (status 2)."""
+
+    def __init__(self, name: str, parse: Any) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Also called with a default that is a value already, which stays as it is."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except InvalidInput as wrong:
+            self.fail(str(wrong), param, ctx)
+
+
+def whole_numbers(text: str) -> tuple[int, ...]:
+    """ "1,10,100" to (1, 10, 100). Raises ``InvalidInput``."""
+    return tuple(count(part) for part in text.split(","))
+
+
+SECONDS_TYPE: Final = Parsed("time", seconds)
+COUNTS_TYPE: Final = Parsed("numbers", whole_numbers)
