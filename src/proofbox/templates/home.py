@@ -1,0 +1,130 @@
+"""Where templates are kept, and the file operations that make a half-made one impossible."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from proofbox.errors import StoreFailed
+
+
+def data_home() -> Path:
+    """``$PROOFBOX_HOME``; else ``/var/lib/proofbox`` for root; else ``$XDG_DATA_HOME/proofbox`` or ``~/.local/share/proofbox``."""
+    named = os.environ.get("PROOFBOX_HOME")
+    if named:
+        return Path(named)
+    if os.geteuid() == 0:
+        return Path("/var/lib/proofbox")
+    shared = os.environ.get("XDG_DATA_HOME")
+    return (Path(shared) if shared else Path.home() / ".local/share") / "proofbox"
+
+
+def private_directory(path: Path) -> Path:
+    """Makes ``path`` with mode 0700 if it is missing. Raises ``StoreFailed`` if it is somebody else's.
+
+    0700: a layer may hold set-user-id programs of an image that nobody vouches for; no user of the host may reach them.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise StoreFailed(
+            f"template store {path}: {error.strerror}; set PROOFBOX_HOME to a directory you own"
+        ) from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise StoreFailed(
+            f"template store {path}: uid {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}; it must be a directory of "
+            f"uid {os.geteuid()} that nobody else can write; set PROOFBOX_HOME to another one"
+        )
+    return path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """``path`` has either its old content or ``data``, whatever dies when; durable when this returns."""
+    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(making, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        making.rename(path)
+    finally:
+        making.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Holds the lock file ``path``; waits for it. The kernel drops it with the process."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def workshop(making: Path) -> Iterator[Path]:
+    """A locked new directory below ``making``; it is removed in the end, with all that was not renamed out of it.
+
+    If the process is killed the lock is free, and ``sweep_workshops`` removes it.
+    """
+    path, lock = _locked_name(private_directory(making))
+    try:
+        path.mkdir(mode=0o700)
+        yield path
+    finally:
+        remove_tree(path)
+        path.with_suffix(".lock").unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked_name(making: Path) -> tuple[Path, int]:
+    """A new name and its lock, held before the name is used: a directory whose lock is free has a dead maker."""
+    while True:
+        path = making / secrets.token_hex(8)
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return path, lock
+        os.close(lock)  # swept between the two calls
+
+
+def sweep_workshops(making: Path) -> int:
+    """Removes what makers left that are dead; how many. Safe to repeat and in parallel."""
+    swept = 0
+    for record in making.glob("*.lock"):
+        try:
+            lock = os.open(record, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(record.with_suffix(""))
+            record.unlink(missing_ok=True)
+            swept += 1
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+    return swept
+
+
+def remove_tree(path: Path) -> None:
+    """Removes ``path`` and all below it, directories without any permission included. Missing is fine."""
+    if not os.path.lexists(path):
+        return
+    if os.geteuid() != 0:
+        os.chmod(path, 0o700)
+        for directory, names, _ in os.walk(path):
+            for name in names:
+                inner = os.path.join(directory, name)
+                if not os.path.islink(inner):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(path)

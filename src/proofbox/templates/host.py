@@ -1,0 +1,150 @@
+"""The built-in template ``host``: a read-only view of the host's ``/usr`` below a generated root directory.
+
+Nothing of the host's ``/home``, ``/root``, ``/run`` or ``/var`` (but the package database) is in it. Its digest covers the
+distribution, the list of installed packages, the names and sizes of what ``/usr/local`` holds, and every file of the
+generated root. ``/usr`` itself is not hashed: it is the host's, named by its package list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from proofbox.errors import StoreFailed
+from proofbox.model.template import Layer, Template
+from proofbox.templates import packages, skeleton
+from proofbox.templates.home import locked, private_directory, workshop, write_atomically
+from proofbox.templates.tree import tree_digest
+
+NAME = "host"
+FORMAT = 1
+"""Changes with what is generated, so that a store made by another version is not taken for this one's."""
+
+ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The template that was built last, and the state of the host's files that it was built from."""
+
+    key: str
+    watched: tuple[str, ...]
+    template: Template
+
+
+def resolve(home: Path, root: Path = Path("/")) -> Template:
+    """The template of the host at ``root`` as it is now. Built if it changed since the last time, else a few milliseconds.
+
+    Any number of processes may call it: one builds, the others wait for it. Raises ``StoreFailed``.
+    """
+    record = home / f"{NAME}.json"
+    remembered = _read(record)
+    if remembered and _is_current(remembered, home):
+        return remembered.template
+    private_directory(home)
+    try:
+        with locked(home / f"{NAME}.lock"):
+            remembered = _read(record)
+            if remembered and _is_current(remembered, home):
+                return remembered.template
+            return _build(home, root)
+    except OSError as error:
+        raise StoreFailed(f"template {NAME!r} in {home}: {error}") from error
+
+
+def remembered_digest(home: Path) -> str | None:
+    """The digest of the template that was built last; None if there is none."""
+    remembered = _read(home / f"{NAME}.json")
+    return remembered.template.digest if remembered else None
+
+
+def _read(record: Path) -> Remembered | None:
+    try:
+        return msgspec.json.decode(record.read_bytes(), type=Remembered)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _is_current(remembered: Remembered, home: Path) -> bool:
+    source = remembered.template.layers[0].source
+    return source.startswith(f"{home}/") and os.path.isdir(source) and _key(remembered.watched) == remembered.key
+
+
+def _key(watched: Iterable[str]) -> str:
+    """The state of the watched files by their inode, size and times; one that is missing is a state too."""
+    total = hashlib.sha256(f"{FORMAT} {os.geteuid()}".encode())
+    for path in watched:
+        try:
+            found = os.lstat(path)
+            total.update(
+                f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns};".encode()
+            )
+        except OSError:
+            total.update(b"-;")
+    return total.hexdigest()
+
+
+def _watched(root: Path) -> Iterator[str]:
+    """What tells that a template is out of date. Of the package database its list, of the rest each file and directory."""
+    yield from (str(root / name) for name in (*packages.DATABASES, "etc/passwd", "etc/group", "usr", *skeleton.MERGED))
+    yield from (str(path) for path in packages.directories(root / "usr/local"))
+    yield from (str(root / name) for name in skeleton.COPIED if not name.startswith("var/"))
+    yield from (str(root / pattern).split("*")[0].rpartition("/")[0] for pattern in skeleton.COPIED_PATTERNS)
+    for source in skeleton.sources(root):
+        if source.is_dir() and not source.is_symlink() and "var" not in source.parts:
+            for directory, _, names in os.walk(source):
+                yield directory
+                paths = (os.path.join(directory, name) for name in names)
+                yield from (path for path in paths if not os.path.islink(path))
+
+
+def _build(home: Path, root: Path) -> Template:
+    watched = tuple(dict.fromkeys(_watched(root)))
+    key = _key(watched)  # before anything is read: what changes meanwhile is seen as a change the next time
+    with workshop(home / "making") as place:
+        notes = skeleton.build(root, place / "tree")
+        template = _describe(root, tree_digest(place / "tree"), notes)
+        kept = private_directory(home / "layers") / template.digest.removeprefix("sha256:")
+        if not kept.exists():
+            (place / "template.json").write_bytes(msgspec.json.encode(_at(template, root, kept)))
+            place.rename(kept)
+    template = _at(template, root, kept)
+    remembered = Remembered(key=key, watched=watched, template=template)
+    write_atomically(home / f"{NAME}.json", msgspec.json.encode(remembered))
+    return template
+
+
+def _describe(root: Path, root_digest: str, notes: list[str]) -> Template:
+    installed = packages.package_list(root)
+    package_digest = hashlib.sha256("\n".join(installed).encode("utf-8", "surrogateescape")).hexdigest()
+    local_digest = hashlib.sha256(
+        "\n".join(sorted(packages.listing(root / "usr/local"))).encode("utf-8", "surrogateescape")
+    )
+    facts = packages.distribution(root) | {
+        "packages": str(len(installed)),
+        "package_digest": package_digest,
+        "local_digest": local_digest.hexdigest(),
+        "root_digest": root_digest,
+    }
+    described = msgspec.json.encode([NAME, FORMAT, sorted(facts.items()), sorted(ENV.items())])
+    if notes:
+        facts["left_out"] = "; ".join(notes)
+    return Template(
+        digest=f"sha256:{hashlib.sha256(described).hexdigest()}", name=NAME, layers=(), env=ENV, facts=facts
+    )
+
+
+def _at(template: Template, root: Path, kept: Path) -> Template:
+    """The template with the host paths of its layers."""
+    layers = [Layer("/", str(kept / "tree")), Layer("/usr", str(root / "usr"))]
+    for name in skeleton.MERGED:
+        if (root / name).is_dir() and not (root / name).is_symlink():
+            layers.append(Layer(f"/{name}", str(root / name)))
+    # An overlay shows one file system: what is mounted below /usr on the host needs a layer of its own.
+    for entry in sorted(os.scandir(root / "usr"), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False) and os.path.ismount(entry.path):
+            layers.append(Layer(f"/usr/{entry.name}", entry.path))
+    return msgspec.structs.replace(template, layers=tuple(layers))
