@@ -7,7 +7,7 @@ from pathlib import Path
 USER = "user"
 USER_ID = 1000
 NOBODY = 65534
-SYSTEM_IDS = range(0, 1000)
+SYSTEM_IDS = range(1000)
 
 ALWAYS = {
     "root": (0, 0, "/root", "/bin/sh"),
@@ -30,7 +30,7 @@ def _entries(path: Path, fields: int) -> list[list[str]]:
 
 
 def _users(root: Path) -> dict[str, tuple[int, int, str, str]]:
-    """Name: uid, gid, home, shell. System accounts only: packages that are installed name them as owners of their files."""
+    """Name: uid, gid, home, shell. System accounts only: installed packages name them as owners of files."""
     users = dict(ALWAYS)
     for name, _, uid, gid, _, home, _ in _entries(root / "etc/passwd", 7):
         if int(uid) in SYSTEM_IDS and gid.isdigit() and name not in users:

@@ -1,8 +1,8 @@
 """The built-in template ``host``: a read-only view of the host's ``/usr`` below a generated root directory.
 
-Nothing of the host's ``/home``, ``/root``, ``/run`` or ``/var`` (but the package database) is in it. Its digest covers the
-distribution, the list of installed packages, the names and sizes of what ``/usr/local`` holds, and every file of the
-generated root. ``/usr`` itself is not hashed: it is the host's, named by its package list.
+Nothing of the host's ``/home``, ``/root``, ``/run`` or ``/var`` (but the package database) is in it. Its digest covers
+the distribution, the list of installed packages, the names and sizes of what ``/usr/local`` holds, and every file of
+the generated root. ``/usr`` itself is not hashed: it is the host's, named by its package list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def resolve(home: Path, root: Path = Path("/")) -> Template:
-    """The template of the host at ``root`` as it is now. Built if it changed since the last time, else a few milliseconds.
+    """The template of the host at ``root`` as it is now. Built if that changed since the last time, else quick.
 
     Any number of processes may call it: one builds, the others wait for it. Raises ``StoreFailed``.
     """
@@ -88,7 +88,7 @@ def _key(watched: Iterable[str]) -> str:
 
 
 def _watched(root: Path) -> Iterator[str]:
-    """What tells that a template is out of date. Of the package database its list, of the rest each file and directory."""
+    """What tells that a template is out of date. The package list, and each file and directory of the rest."""
     yield from (str(root / name) for name in (*packages.DATABASES, "etc/passwd", "etc/group", "usr", *skeleton.MERGED))
     yield from (str(path) for path in packages.directories(root / "usr/local"))
     yield from (str(root / name) for name in skeleton.COPIED if not name.startswith("var/"))
@@ -117,16 +117,16 @@ def _build(home: Path, root: Path) -> Template:
     return template
 
 
+def _lines_digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def _describe(root: Path, root_digest: str, notes: list[str]) -> Template:
     installed = packages.package_list(root)
-    package_digest = hashlib.sha256("\n".join(installed).encode("utf-8", "surrogateescape")).hexdigest()
-    local_digest = hashlib.sha256(
-        "\n".join(sorted(packages.listing(root / "usr/local"))).encode("utf-8", "surrogateescape")
-    )
     facts = packages.distribution(root) | {
         "packages": str(len(installed)),
-        "package_digest": package_digest,
-        "local_digest": local_digest.hexdigest(),
+        "package_digest": _lines_digest(installed),
+        "local_digest": _lines_digest(packages.listing(root / "usr/local")),
         "root_digest": root_digest,
     }
     described = msgspec.json.encode([NAME, FORMAT, sorted(facts.items()), sorted(ENV.items())])
@@ -139,12 +139,8 @@ def _describe(root: Path, root_digest: str, notes: list[str]) -> Template:
 
 def _at(template: Template, root: Path, kept: Path) -> Template:
     """The template with the host paths of its layers."""
-    layers = [Layer("/", str(kept / "tree")), Layer("/usr", str(root / "usr"))]
-    for name in skeleton.MERGED:
-        if (root / name).is_dir() and not (root / name).is_symlink():
-            layers.append(Layer(f"/{name}", str(root / name)))
+    apart = [name for name in skeleton.MERGED if (root / name).is_dir() and not (root / name).is_symlink()]
     # An overlay shows one file system: what is mounted below /usr on the host needs a layer of its own.
-    for entry in sorted(os.scandir(root / "usr"), key=lambda entry: entry.name):
-        if entry.is_dir(follow_symlinks=False) and os.path.ismount(entry.path):
-            layers.append(Layer(f"/usr/{entry.name}", entry.path))
-    return msgspec.structs.replace(template, layers=tuple(layers))
+    inside = sorted(f"usr/{path.name}" for path in (root / "usr").iterdir() if path.is_mount() and path.is_dir())
+    mounted = [Layer(f"/{name}", str(root / name)) for name in ("usr", *apart, *inside)]
+    return msgspec.structs.replace(template, layers=(Layer("/", str(kept / "tree")), *mounted))

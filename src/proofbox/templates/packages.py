@@ -38,8 +38,8 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 def package_list(root: Path) -> list[str]:
     """``name architecture version`` of each installed package, sorted.
 
-    rpm's database is binary and reading it takes rpm: its content's sha256 stands for the list there. A host without a known
-    database is described by names and sizes of what ``/usr`` holds in its first three levels.
+    rpm's database is binary and reading it takes rpm: its content's sha256 stands for the list there. A host without a
+    known database is described by names and sizes of what ``/usr`` holds in its first three levels.
     """
     source = database(root)
     if source is None:
@@ -70,7 +70,7 @@ def directories(top: Path, depth: int = LOCAL_DEPTH) -> Iterator[Path]:
 
 
 def listing(top: Path) -> Iterator[str]:
-    """Path, type and size of what the first levels below ``top`` hold: what no package manager knows (``/usr/local``)."""
+    """Path, type and size of what the first levels below ``top`` hold: what no package manager knows."""
     for directory in directories(top):
         for entry in os.scandir(directory):
             found = entry.stat(follow_symlinks=False)

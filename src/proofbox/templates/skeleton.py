@@ -1,7 +1,7 @@
 """The root directory of the ``host`` template: generated, with copies of the few public files that programs need.
 
-What is copied is a list of names (``COPIED``), never a directory by default, and of those only what every user of the host
-may read anyway: a file that is not world-readable is nobody's business inside. From configuration that may carry
+What is copied is a list of names (``COPIED``), never a directory by default, and of those only what every user of the
+host may read anyway: a file that is not world-readable is nobody's business inside. From configuration that may carry
 credentials (package manager sources, proxies) lines with a user part or a secret are left out.
 """
 
@@ -143,6 +143,8 @@ LINKS = {
     "var/run": "/run",
 }
 
+NAME_DATABASES = ("passwd", "group", "shadow", "gshadow", "networks", "protocols", "services", "ethers", "rpc")
+
 GENERATED = {
     # No sandbox user of apt's own: where only one id is mapped there is no other one to become.
     "etc/apt/apt.conf.d/99proofbox": 'APT::Sandbox::User "root";\n',
@@ -151,8 +153,9 @@ GENERATED = {
     "etc/hostname": "sandbox\n",
     "etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
     "etc/networks": "loopback 127.0.0.0\n",
-    "etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\ngshadow: files\nhosts: files dns\nnetworks: files\n"
-    "protocols: files\nservices: files\nethers: files\nrpc: files\nnetgroup: files\n",
+    "etc/nsswitch.conf": "".join(f"{name}: files
+" for name in NAME_DATABASES) + "hosts: files dns
+",
     "etc/resolv.conf": "",
     "etc/timezone": "Etc/UTC\n",
 }
@@ -208,7 +211,7 @@ def _replace(path: Path) -> None:
 
 
 def _copy(root: Path, source: Path, target: Path, notes: list[str]) -> None:
-    """One entry and all below it. What is neither file, directory nor link, and what is not for everybody, is left out."""
+    """One entry and all below it. Left out: what is not for everybody, devices, sockets."""
     name = os.path.relpath(source, root)
     if LEFT_OUT.search(name):
         return

@@ -65,7 +65,7 @@ class Store:
     def import_directory(
         self, source: Path, name: str, *, env: dict[str, str] | None = None, cwd: str = "/"
     ) -> Template:
-        """Copies a root file system; nobody may change it meanwhile. The same tree has the same digest, however it came.
+        """Copies a root file system; nobody may change it meanwhile. The same tree has the same digest.
 
         Raises ``InvalidInput`` for a bad name or source, ``StoreFailed``; nothing is left then. Safe to repeat.
         """
@@ -99,7 +99,7 @@ class Store:
             self._name_file(name).unlink(missing_ok=True)
 
     def collect(self) -> int:
-        """Removes what dead makers left, and templates that no name and no live process needs; how many. Safe to repeat."""
+        """Removes what dead makers left, and templates that no name and no live process needs; how many."""
         if not self.home.is_dir():
             return 0
         removed = sweep_workshops(self.home / "making")

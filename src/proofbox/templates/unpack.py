@@ -52,7 +52,6 @@ class Entry:
     uid: int
     gid: int
     target: bytes = b""
-    device: int = 0
     hard: bool = False
     capability: bytes = b""
 
@@ -105,7 +104,7 @@ class Layer:
                         raise
                     path = os.fsdecode(b"/".join(parts[:depth]))
                     raise InvalidInput(
-                        f"import: {path!r} is not a directory, but an entry goes through it; a link there would lead out"
+                        f"import: {path!r} is no directory, but an entry goes through it; a link there may lead out"
                     ) from error
                 os.close(directory)
                 directory = inner
@@ -168,7 +167,8 @@ class Layer:
                 os.link(source[-1], name, src_dir_fd=directory, dst_dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError as error:
             raise InvalidInput(
-                f"import: {os.fsdecode(entry.path)!r} is a hard link to {os.fsdecode(entry.target)!r}, which is not in it"
+                f"import: {os.fsdecode(entry.path)!r} is a hard link to {os.fsdecode(entry.target)!r}, "
+                "which is not in it"
             ) from error
 
     def _put_file(self, parent: int, name: bytes, entry: Entry, content: IO[bytes] | None) -> None:
@@ -206,7 +206,7 @@ def split(path: bytes) -> tuple[bytes, ...]:
 
 
 def copy_directory(source: Path, top: Path) -> Notes:
-    """Copies the tree ``source`` into the new directory ``top``. Raises ``InvalidInput``, ``OSError``; remove ``top`` then."""
+    """Copies the tree ``source`` into the new directory ``top``. ``InvalidInput``, ``OSError``: remove ``top`` then."""
     notes = Notes()
     base = os.fsencode(source)
     names: dict[tuple[int, int], bytes] = {}
@@ -216,9 +216,7 @@ def copy_directory(source: Path, top: Path) -> Notes:
             first = names.setdefault((found.st_dev, found.st_ino), path)
             hard = stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and first != path
             target = first if hard else os.readlink(full) if stat.S_ISLNK(found.st_mode) else b""
-            entry = Entry(
-                path, found.st_mode, found.st_uid, found.st_gid, target, found.st_rdev, hard, _capability(full)
-            )
+            entry = Entry(path, found.st_mode, found.st_uid, found.st_gid, target, hard, _capability(full))
             if stat.S_ISREG(found.st_mode) and not hard:
                 with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
                     layer.put(entry, file)
@@ -263,7 +261,7 @@ def _put_member(layer: Layer, archive: tarfile.TarFile, member: tarfile.TarInfo)
     path, target = os.fsencode(member.name), os.fsencode(member.linkname) if hard or member.issym() else b""
     text = member.pax_headers.get(f"SCHILY.xattr.{CAPABILITY}", "")
     capability = text.encode("utf-8", "surrogateescape")
-    entry = Entry(path, kind | member.mode & 0o7777, member.uid, member.gid, target, 0, hard, capability)
+    entry = Entry(path, kind | member.mode & 0o7777, member.uid, member.gid, target, hard, capability)
     content = archive.extractfile(member) if member.isreg() else None
     layer.put(entry, content)
 
