@@ -128,10 +128,10 @@ DIRECTORIES = {
     "var/lib/apt/lists/partial": 0o700,
     "var/lib/dpkg": 0o755,
     "var/lib/misc": 0o755,
-    "var/local": 0o2775,
+    "var/local": 0o755,
     "var/log": 0o755,
     "var/log/apt": 0o755,
-    "var/mail": 0o2775,
+    "var/mail": 0o755,
     "var/spool": 0o755,
     "var/tmp": 0o1777,
 }
@@ -153,9 +153,7 @@ GENERATED = {
     "etc/hostname": "sandbox\n",
     "etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
     "etc/networks": "loopback 127.0.0.0\n",
-    "etc/nsswitch.conf": "".join(f"{name}: files
-" for name in NAME_DATABASES) + "hosts: files dns
-",
+    "etc/nsswitch.conf": "".join(f"{name}: files\n" for name in NAME_DATABASES) + "hosts: files dns\n",
     "etc/resolv.conf": "",
     "etc/timezone": "Etc/UTC\n",
 }
