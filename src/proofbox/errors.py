@@ -10,6 +10,7 @@
      |    +-- ProtocolViolation    its guest sent what no guest sends                          task     new sandbox
      +-- OperationFailed           a command or file operation did not start or did not work   task     no
      |    +-- FileFailed           an operation on a path; carries errno                       task     no
+     +-- AgentFailed               the agent itself broke; there is nothing to judge           agent    new sandbox
      +-- VerifierFailed            the verifier itself broke; says nothing about the candidate verifier new sandbox
      +-- StoreFailed               a trace could not be written or read                        host     later
      +-- Busy                      a bounded queue is full                                     host     later
@@ -38,6 +39,7 @@ CODES: Final = frozenset(
         "protocol_violation",
         "operation_failed",
         "file_failed",
+        "agent_failed",
         "verifier_failed",
         "store_failed",
         "busy",
@@ -57,7 +59,7 @@ class InvalidInput(ProofboxError, ValueError):
     """An argument, a file or a configuration makes no sense. Nothing was started."""
 
     code = "invalid_input"
-    blame = "caller"
+    blame: ClassVar[Blame] = "caller"
 
 
 class UnknownTemplate(InvalidInput):
@@ -131,7 +133,7 @@ class OperationFailed(ProofboxError):
         self.errno = errno
 
 
-class FileFailed(OperationFailed, OSError):
+class FileFailed(OperationFailed, OSError):  # type: ignore[misc] # OSError's errno may be None; ours never is
     """An operation on a path inside the sandbox failed; the path is as it was before.
 
     It is an ``OSError`` too, with ``errno`` and ``filename``, so ``except FileNotFoundError`` does not catch it but
@@ -147,6 +149,14 @@ class FileFailed(OperationFailed, OSError):
 
     def __str__(self) -> str:
         return f"{self.operation} {self.filename!r} in the sandbox: {self.strerror}"
+
+
+class AgentFailed(ProofboxError):
+    """The agent broke: its program, not its answer. There is no candidate and no reward; it may act again."""
+
+    code = "agent_failed"
+    blame = "agent"
+    again = "new sandbox"
 
 
 class VerifierFailed(ProofboxError):

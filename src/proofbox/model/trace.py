@@ -1,0 +1,111 @@
+"""What is recorded while a run goes on: events, in the order in which they happened. Times are unix seconds.
+
+RunOpened                          a process began to write: first start or resume
+AttemptStarted, AttemptEnded       one try of a trial. A start without an end was interrupted; it is never deleted
+TrialEnded                         the trial's ending is booked. A judged one (passed, failed, limit) never changes
+RunClosed                          the process stopped writing in good order, and why
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from proofbox.errors import Again, Blame
+from proofbox.model.ids import TrialId, digest
+from proofbox.model.verdict import Ending, Verdict
+
+INLINE: Final = 8 * 1024
+"""Bytes up to which a payload stands in the event itself; what is longer goes into a blob."""
+TEXT: Final = 4 * 1024
+"""Characters of a reason or a message that are kept."""
+
+JUDGED: Final[frozenset[Ending]] = frozenset({"passed", "failed", "limit"})
+
+Phase = Literal["agent", "verify"]
+Closing = Literal["complete", "cancelled", "stopped"]
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """Raw bytes: here, or under their digest in the run's blobs where ``inline`` is None."""
+
+    digest: str
+    size: int
+    inline: bytes | None = None
+
+    @classmethod
+    def of(cls, data: bytes) -> Payload:
+        return cls(digest=digest(data), size=len(data), inline=data if len(data) <= INLINE else None)
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt has no verdict: the parts of a ``ProofboxError``. ``phase`` is where it was raised."""
+
+    code: str
+    blame: Blame
+    again: Again
+    phase: Phase
+    reason: str = ""
+    message: str = ""
+
+
+class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_opened"):
+    """``dropped`` is how many bytes of a line torn by a crash were cut from the log's end."""
+
+    at: float
+    dropped: int = 0
+
+
+class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="attempt_started"):
+    trial: TrialId
+    attempt: int
+    at: float
+
+
+class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="attempt_ended"):
+    """Exactly one of ``verdict`` (its log moved to ``log``), ``failure`` and neither: then nothing was handed in."""
+
+    trial: TrialId
+    attempt: int
+    at: float
+    ending: Ending
+    reason: str = ""
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    candidate: Payload | None = None
+    log: Payload | None = None
+    timings: dict[str, float] = {}
+    """Seconds: queue, agent, verify, and what the verifier measured inside of it (create, start, calls, destroy)."""
+
+
+class TrialEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="trial_ended"):
+    """``attempt`` is the one that decided. ``reward`` is there if and only if the trial was judged."""
+
+    trial: TrialId
+    attempt: int
+    at: float
+    ending: Ending
+    reward: float | None = None
+
+
+class RunClosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_closed"):
+    """``overhead``: seconds a trial that were neither the agent's nor the verifier's, over ``trials`` of this process."""
+
+    at: float
+    closing: Closing
+    why: str = ""
+    trials: int = 0
+    overhead: float = 0.0
+
+
+Event = RunOpened | AttemptStarted | AttemptEnded | TrialEnded | RunClosed
+EVENTS: Final = get_args(Event)
+
+
+def recordable(text: str, limit: int = TEXT) -> str:
+    """Text that JSON in UTF-8 can hold: lone surrogates escaped, the middle left out where it is longer than ``limit``."""
+    if len(text) > limit:
+        half = limit // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

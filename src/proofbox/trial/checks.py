@@ -1,0 +1,28 @@
+"""What is checked about a verdict before it counts. A verifier may be anybody's."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proofbox.errors import SandboxLost, VerifierFailed
+from proofbox.model.trace import recordable
+from proofbox.model.verdict import Verdict
+
+
+def trusted(verdict: Verdict) -> Verdict:
+    """The verdict, its texts made recordable. Raises ``VerifierFailed`` for one that makes no sense.
+
+    A limit that fired because the host did not let the program run says nothing about the program: ``SandboxLost``.
+    """
+    if not isinstance(verdict, Verdict):
+        raise VerifierFailed(f"the verifier returned {type(verdict).__name__}, not a Verdict")
+    if (verdict.ending == "limit") != (verdict.limit is not None):
+        raise VerifierFailed(f"a verdict {verdict.ending!r} with limit {verdict.limit!r}: one without the other")
+    if verdict.limit is not None and verdict.limit.cause == "host":
+        raise SandboxLost(f"the host was too busy for a fair judgement: {verdict.limit}", "host")
+    clean = msgspec.structs.replace(verdict, reason=recordable(verdict.reason))
+    try:
+        msgspec.json.decode(msgspec.json.encode(clean), type=Verdict)  # NaN, for instance, does not survive
+    except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError) as error:
+        raise VerifierFailed(f"a verdict that cannot be recorded: {error}") from error
+    return clean

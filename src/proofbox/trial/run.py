@@ -1,0 +1,109 @@
+"""A whole run, from what was asked for to the report: what the command line and the bindings call."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from proofbox.errors import BrokenTask, InvalidInput
+from proofbox.model.ids import run_id
+from proofbox.model.run import HostFacts, Plan, RunConfig, RunRecord, task_set_digest
+from proofbox.model.task import Task
+from proofbox.model.trace import Closing, RunClosed, RunOpened
+from proofbox.store.report import Report, read_report
+from proofbox.store.runs import RunDir, Store
+from proofbox.trial.attempts import Retry
+from proofbox.trial.history import History
+from proofbox.trial.runner import Progress, Runner
+from proofbox.trial.trial import Agent, Verifier
+
+
+async def run_tasks(
+    config: RunConfig,
+    tasks: Sequence[Task],
+    agent: Agent,
+    verifier: Verifier,
+    host: HostFacts,
+    store: Store,
+    *,
+    plan: Plan | None = None,
+    samples: str | None = None,
+    resume: str | None = None,
+    on_event: Callable[[Progress], object] | None = None,
+    on_open: Callable[[RunDir], object] | None = None,
+) -> Report:
+    """Runs every trial that was asked for and reports over all of them.
+
+    ``plan`` is the denominator where it is not ``config.n`` trials of each task; ``samples`` the digest of the samples
+    file behind it. ``resume`` names a run to go on with: judged trials are not repeated, all others are, and a
+    difference in what was asked for is ``InvalidInput``. ``on_open`` learns the run's directory before the first trial.
+
+    Cancelled, it leaves a run that can be resumed and no attempt half-booked. Raises ``StoreFailed`` if the run cannot
+    be recorded; what was announced as ended is on disk.
+    """
+    plan = plan or Plan.uniform(tasks, config.n)
+    by_id = {task.id: task for task in tasks}
+    if unknown := [task for task in plan.trials if task not in by_id]:
+        raise BrokenTask(f"trials were asked for of {len(unknown)} tasks that are not in the set: {', '.join(unknown[:5])}")
+    record = RunRecord(
+        id=run_id(datetime.now(UTC), os.urandom(3)),
+        at=time.time(),
+        config=config,
+        plan=plan,
+        task_set=task_set_digest(tasks),
+        samples=samples,
+        host=msgspec.structs.replace(host, versions={**versions(), **host.versions}),
+    )
+    run = await anyio.to_thread.run_sync(_directory, store, record, resume)
+    if on_open is not None:
+        on_open(run)
+    history = History()
+    async with run.open_writer(history.see) as writer:
+        retry = Retry(attempts=config.attempts)
+        await writer.append(RunOpened(at=time.time(), dropped=writer.dropped))
+        runner = Runner(
+            plan, by_id, agent, verifier, writer, history, jobs=config.jobs, retry=retry, stop=config.stop, on_event=on_event
+        )
+        closing: Closing = "cancelled"
+        try:
+            await runner.run()
+            closing = "stopped" if runner.stopped else "complete"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await writer.append(
+                    RunClosed(
+                        at=time.time(),
+                        closing=closing,
+                        why=runner.stopped or "",
+                        trials=runner.attempts,
+                        overhead=runner.overhead,
+                    )
+                )
+    return await anyio.to_thread.run_sync(read_report, run)
+
+
+def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
+    if resume is None:
+        return store.create(record)
+    run = store.open(resume)
+    if differences := run.record().differences(record):
+        raise InvalidInput(f"run {run.id} cannot be resumed with this: " + "; ".join(differences))
+    return run
+
+
+def versions() -> dict[str, str]:
+    """Of what may change a result from outside: this package, Python, the kernel, the machine."""
+    return {
+        "proofbox": metadata.version("proofbox"),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,76 @@
+"""One attempt of a trial: the agent acts; what it leaves behind is the candidate; the verifier judges it, elsewhere.
+
+Nothing of an attempt outlives it, however it ends: the agent and the verifier hold their sandboxes in their own
+``async with``. Where it fails, ``_attribute`` is the one place that says whose doing it was.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from proofbox.errors import AgentFailed, ProofboxError, VerifierFailed
+from proofbox.model.task import Candidate, Task
+from proofbox.model.trace import Failure, Phase, recordable
+from proofbox.model.verdict import Verdict
+from proofbox.trial.checks import trusted
+
+
+class Agent(Protocol):
+    name: str
+
+    async def act(self, task: Task, index: int) -> Candidate | None:
+        """Does the work of trial ``index``. None: it has nothing for this one, and it is not run."""
+        ...
+
+
+class Verifier(Protocol):
+    async def judge(self, task: Task, candidate: Candidate) -> Verdict:
+        """Judges in sandboxes of its own. Raises ``SandboxLost`` or ``VerifierFailed`` where it cannot say."""
+        ...
+
+
+@dataclass(slots=True)
+class Attempt:
+    """How an attempt ended: a verdict; or a failure and so no reward; or neither, where the agent handed in nothing."""
+
+    candidate: Candidate | None = None
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    timings: dict[str, float] = field(default_factory=dict)
+
+
+async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> Attempt:
+    """Agent acts -> candidate -> verifier judges -> verdict. Raises nothing but cancellation; safe to repeat."""
+    done = Attempt()
+    phase: Phase = "agent"
+    began = time.monotonic()
+    try:
+        done.candidate = await agent.act(task, index)
+        done.timings[phase] = -began + (began := time.monotonic())
+        if done.candidate is not None:
+            phase = "verify"
+            done.verdict = trusted(await verifier.judge(task, done.candidate))
+    except Exception as error:  # recorded, never swallowed: an attempt that broke is a value of its own
+        done.failure = _attribute(error, phase)
+    if phase not in done.timings:
+        done.timings[phase] = time.monotonic() - began
+    return done
+
+
+def _attribute(error: Exception, phase: Phase) -> Failure:
+    """Whose doing it was: what a ``ProofboxError`` says itself, else the side that was at work when it was raised."""
+    while isinstance(error, ExceptionGroup):  # a task group's wrapping says nothing; its first error does
+        error = error.exceptions[0]
+    if not isinstance(error, ProofboxError):
+        side = AgentFailed if phase == "agent" else VerifierFailed
+        error = side(f"the {phase} phase broke: {type(error).__name__}: {error}")
+    return Failure(
+        code=error.code,
+        blame=error.blame,
+        again=error.again,
+        phase=phase,
+        reason=getattr(error, "reason", ""),
+        message=recordable(str(error)),
+    )
