@@ -1,7 +1,8 @@
 """Puts the compiled guest into every wheel and every editable install.
 
-The guest is one static program; ``guest/build.sh`` compiles it to ``src/proofbox/bin/proofbox-guest``. A machine without a
-compiler can name a finished one of the same version: ``PROOFBOX_GUEST=/path/to/proofbox-guest pip install ...``.
+The guest is one static program; ``guest/build.sh`` compiles it to ``src/proofbox/bin/proofbox-guest``. A machine
+without a compiler can name a finished one of the same version:
+``PROOFBOX_GUEST=/path/to/proofbox-guest pip install ...``.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COMPILERS = ("musl-gcc", "cc", "gcc", "clang")
 NO_COMPILER = (
-    "proofbox: no C compiler found, and the guest (the small program inside every sandbox) has to be compiled: run "
-    "`apt-get install gcc libc6-dev` (or `musl-tools`) as root, or set PROOFBOX_GUEST to a proofbox-guest built elsewhere."
+    "proofbox: no C compiler found, and the guest (the small program inside every sandbox) has to be compiled: "
+    "run `apt-get install gcc libc6-dev` (or `musl-tools`) as root, or set PROOFBOX_GUEST to a guest built elsewhere."
 )
 
 

@@ -30,7 +30,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def public_functions(tree: ast.Module) -> Iterator[Function]:
-    """Those that a user of a module can reach: of the module and of its public classes, but for overloads and Protocols."""
+    """The functions of a module and of its public classes that a user can reach, overloads and Protocols apart."""
     for node in tree.body:
         if isinstance(node, Function) and not node.name.startswith("_"):
             yield node

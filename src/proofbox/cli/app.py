@@ -1,4 +1,4 @@
-"""The root command, and what becomes of errors: one message, never a traceback, an exit status that tells them apart."""
+"""The root command, and what becomes of errors: one message and no traceback, a status that tells them apart."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+HARNESS: Final = 125
+"""Of `proofbox sandbox`: every failure that is not the command's own, so that the two cannot be mixed up."""
 
 COMMANDS: Final = {
     "run": ("proofbox.cli.run:run", "Run a task set and judge every candidate in a sandbox of its own."),
@@ -72,6 +74,7 @@ def app() -> None:
 
 def invoke(argv: Sequence[str]) -> int:
     """Runs one command line and returns its exit status. Messages go to standard error."""
+    own = HARNESS if argv[:1] == ["sandbox"] else None
     try:
         status = app.main(args=list(argv), prog_name="proofbox", standalone_mode=False)
         sys.stdout.flush()
@@ -80,17 +83,32 @@ def invoke(argv: Sequence[str]) -> int:
     except click.ClickException as wrong:
         where = wrong.ctx.command_path if isinstance(wrong, click.UsageError) and wrong.ctx else "proofbox"
         click.echo(f"proofbox: {wrong.format_message()} (`{where} --help` shows what there is)", err=True)
-        return wrong.exit_code
+        return own or wrong.exit_code
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has gone (`proofbox ... | head`). Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return PIPE_CLOSED
-    except ProofboxError as error:
-        click.echo(f"proofbox: {error}", err=True)
-        return USAGE if isinstance(error, InvalidInput) else FAILED
-    except OSError as error:
-        click.echo(f"proofbox: {error}", err=True)
-        return FAILED
+    except BaseExceptionGroup as several:
+        failed = _failed(several)
+        return own or failed
+    except (ProofboxError, OSError) as error:
+        failed = _failed(error)
+        return own or failed
     return status if isinstance(status, int) else 0
+
+
+def _failed(error: BaseException) -> int:
+    """Says what failed. A group of one is what is in it: task groups wrap even a single error."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        status = max(_failed(inner) for inner in error.exceptions)
+    elif isinstance(error, ProofboxError | OSError):
+        code = f"{error.code}: " if isinstance(error, ProofboxError) else ""
+        click.echo(f"proofbox: {code}{error}", err=True)
+        status = USAGE if isinstance(error, InvalidInput) else FAILED
+    else:
+        raise error
+    return status

@@ -9,8 +9,8 @@ import click
 def gc() -> None:
     """Removes cgroups, directories and records of processes that are gone.
 
-    Every process that opens sandboxes does this at its start as well. What a living process owns is never touched. Safe to
-    repeat, and to run in parallel.
+    Every process that opens sandboxes does this at its start as well. What a living process owns is never touched.
+    Safe to repeat, and to run in parallel.
     """
     import anyio
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -17,7 +17,9 @@ TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 360
 SIZES: Final[frozenset[LimitKind]] = frozenset({"memory", "process_memory", "disk", "output"})
 SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "command_wall"})
 
-NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
+T = TypeVar("T")
+
+NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", re.ASCII)
 
 
 def split(text: str) -> tuple[str, str] | None:
@@ -61,7 +63,7 @@ def processors(text: str) -> float:
 
 
 def limits(given: Iterable[str]) -> Limits | None:
-    """``("memory=512M", "wall=30s")`` to limits, None for nothing. The last one of a kind counts. Raises ``InvalidInput``."""
+    """``["memory=512M", "wall=30s"]`` to limits; the last of a kind counts. None for none. Raises ``InvalidInput``."""
     found: dict[str, Any] = {}
     for text in given:
         kind, equals, value = text.partition("=")
@@ -102,27 +104,20 @@ def show_limits(given: Limits) -> str:
     return ", ".join(shown) or "none"
 
 
-class Parsed(click.ParamType):
-    """An option whose text goes through one of the functions above; what it raises becomes a usage error (status 2)."""
-
-    def __init__(self, name: str, parse: Any) -> None:
-        self.name = name
-        self.parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Also called with a default that is a value already, which stays as it is."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self.parse(value)
-        except InvalidInput as wrong:
-            self.fail(str(wrong), param, ctx)
-
-
 def whole_numbers(text: str) -> tuple[int, ...]:
     """ "1,10,100" to (1, 10, 100). Raises ``InvalidInput``."""
     return tuple(count(part) for part in text.split(","))
 
 
-SECONDS_TYPE: Final = Parsed("time", seconds)
-COUNTS_TYPE: Final = Parsed("numbers", whole_numbers)
+def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """An option's callback: its text through ``parse``; what that refuses is a usage error that names the option."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> T | None:
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except InvalidInput as wrong:
+            raise click.BadParameter(str(wrong), ctx, param) from None
+
+    return callback

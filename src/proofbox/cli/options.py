@@ -1,0 +1,41 @@
+"""Options that several commands share: which runtime, which level, which limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from proofbox.cli import parse
+from proofbox.model.limits import LIMIT_KINDS
+from proofbox.model.spec import LEVELS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def isolation(command: F) -> F:
+    """``--runtime``, ``--level``, ``--allow-unisolated`` and ``--limit`` (a ``Limits`` or None)."""
+    for option in reversed(
+        (
+            click.option("--runtime", metavar="NAME", help="What isolates (default: the best one of the level here)."),
+            click.option(
+                "--level", type=click.Choice(LEVELS), default="container", show_default=True, help="At least."
+            ),
+            click.option("--allow-unisolated", is_flag=True, help="Permit runtime `process`, which isolates nothing."),
+            click.option(
+                "--limit",
+                "limits",
+                metavar="KIND=VALUE",
+                multiple=True,
+                callback=_limits,
+                help=f"Such as memory=512M or wall=30s; repeatable. Kinds: {', '.join(LIMIT_KINDS)}.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _limits(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Any:
+    return parse.parsed(lambda _: parse.limits(given))(ctx, param, "")

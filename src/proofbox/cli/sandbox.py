@@ -1,0 +1,237 @@
+"""``proofbox sandbox run`` and ``proofbox sandbox shell``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from proofbox.cli import options, parse
+
+if TYPE_CHECKING:
+    from proofbox.model.outcome import Outcome
+    from proofbox.model.spec import Volume
+    from proofbox.sandbox import Command, CommandResult, Sandbox
+
+HARNESS: Final = 125
+LIMIT: Final = 124
+"""As timeout(1)."""
+EVERYTHING: Final = 1 << 62
+"""Bytes of output to pass on: what is shown as it comes is not kept."""
+
+SHELL: Final = "if command -v bash >/dev/null 2>&1; then exec bash -i; fi; exec sh -i"
+
+
+@click.group()
+def sandbox() -> None:
+    """Opens a sandbox, runs one command or a shell in it, and destroys it.
+
+    The exit status is the command's own, or 128 plus the number of the signal that ended it. 124: a limit ended it.
+    125: the command has no status, since no sandbox could be had, it was lost, or the request makes no sense; a message
+    says which.
+    """
+
+
+def _volume(text: str) -> Volume:
+    from proofbox.errors import InvalidInput
+    from proofbox.model.spec import Volume
+
+    source, colon, target = text.rpartition(":")
+    if not colon or not source or not target.startswith("/"):
+        raise InvalidInput(f"--volume {text!r}: write SOURCE:TARGET, with an absolute path as target")
+    return Volume(os.path.abspath(source), target)
+
+
+def _environment(given: tuple[str, ...]) -> dict[str, str]:
+    from proofbox.errors import InvalidInput
+
+    pairs = [item.partition("=") for item in given]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise InvalidInput(f"--env {name!r}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _box_options(command: Any) -> Any:
+    for option in (
+        click.option(
+            "--volume", "volumes", multiple=True, metavar="SOURCE:TARGET", help="A path of the host, read-only."
+        ),
+        click.option("--env", multiple=True, metavar="NAME=VALUE", help="Added to the template's; repeatable."),
+        click.option("--cwd", metavar="PATH", help="Where it starts (default: the template's)."),
+        click.option("--user", metavar="USER", help="Who it runs as: a name or uid (default: the template's)."),
+        click.option(
+            "--network",
+            type=click.Choice(["none", "host"]),
+            default="none",
+            show_default=True,
+            help="`host` shares this host's: for building templates.",
+        ),
+    ):
+        command = option(command)
+    return options.isolation(command)
+
+
+def _open(template: str, given: dict[str, Any]) -> contextlib.AbstractAsyncContextManager[Sandbox]:
+    from proofbox.sandbox import open_sandbox
+
+    return open_sandbox(
+        template,
+        runtime=given["runtime"],
+        level=given["level"],
+        allow_unisolated=given["allow_unisolated"],
+        limits=given["limits"],
+        network=given["network"],
+        user=given["user"],
+        cwd=given["cwd"],
+        env=_environment(given["env"]),
+        volumes=[_volume(item) for item in given["volumes"]],
+    )
+
+
+@sandbox.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.argument("template")
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@_box_options
+@click.option(
+    "--timeout", metavar="TIME", callback=parse.parsed(parse.seconds), help="Wall time of the command, as 30s."
+)
+@click.option("-i", "--stdin", is_flag=True, help="Hand on what comes in on standard input.")
+@click.option("-s", "--shell", is_flag=True, help="COMMAND is one shell text.")
+def run(template: str, command: tuple[str, ...], timeout: float | None, stdin: bool, shell: bool, **given: Any) -> int:
+    """Runs COMMAND in a new sandbox of TEMPLATE and streams its output, byte for byte."""
+    import anyio
+
+    argv: str | tuple[str, ...] = " ".join(command) if shell else command
+    return anyio.run(_run, template, argv, timeout, stdin, given)
+
+
+async def _run(
+    template: str, command: str | tuple[str, ...], timeout: float | None, stdin: bool, given: dict[str, Any]
+) -> int:
+    import anyio
+
+    async with _open(template, given) as box:
+        job = await box.start(command, stdin=stdin, timeout=timeout, keep=EVERYTHING)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(_interrupts, job)
+            if stdin:
+                beside.start_soon(_feed, job)
+            result = await _stream(job)
+            beside.cancel_scope.cancel()
+    return _status(result)
+
+
+@sandbox.command()
+@click.argument("template", default="host")
+@_box_options
+def shell(template: str, **given: Any) -> int:
+    """Opens a shell in a new sandbox of TEMPLATE, which is destroyed when the shell ends."""
+    import anyio
+
+    from proofbox.cli import terminal
+
+    if not terminal.is_interactive():
+        raise click.UsageError(
+            "a shell needs a terminal; `proofbox sandbox run -i -s TEMPLATE -- sh` reads commands from a pipe"
+        )
+    return anyio.run(_shell, template, given)
+
+
+async def _shell(template: str, given: dict[str, Any]) -> int:
+    import anyio
+
+    from proofbox.cli import terminal
+
+    given["env"] = (f"TERM={os.environ.get('TERM', 'xterm')}", *given["env"])
+    async with _open(template, given) as box:
+        job = await box.start(SHELL, stdin=True, pty=terminal.size(0), keep=EVERYTHING)
+        with terminal.raw(0):
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(_feed, job)
+                beside.start_soon(_follow_size, job)
+                beside.start_soon(_hang_up, job)
+                result = await _stream(job)
+                beside.cancel_scope.cancel()
+    return _status(result)
+
+
+async def _stream(job: Command) -> CommandResult:
+    from proofbox.cli import terminal
+
+    async for pipe, data in job.output():
+        await terminal.show(pipe, data)
+    return await job.wait()
+
+
+async def _feed(job: Command) -> None:
+    """Our standard input to the command's, and its end too. Ends quietly when the command has ended before."""
+    from proofbox.cli import terminal
+
+    async for data in terminal.typed(0):
+        await job.send(data)
+    await job.send_eof()
+
+
+async def _follow_size(job: Command) -> None:
+    import anyio
+
+    from proofbox.cli import terminal
+
+    with anyio.open_signal_receiver(signal.SIGWINCH) as changes:
+        async for _ in changes:
+            await job.resize(*terminal.size(0))
+
+
+async def _hang_up(job: Command) -> None:
+    """Our terminal was closed, or we are asked to end: the shell is ended, and then all goes its usual way."""
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGHUP, signal.SIGTERM) as signals:
+        async for _ in signals:
+            await job.kill()
+
+
+async def _interrupts(job: Command) -> None:
+    """The first Ctrl-C goes to the command, as in a terminal; after that, and at SIGTERM, it is killed."""
+    import anyio
+
+    asked = False
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number == signal.SIGINT and not asked:
+                asked = True
+                await job.signal(signal.SIGINT, "group")
+            else:
+                await job.kill()
+
+
+def _status(result: CommandResult) -> int:
+    """The exit status that stands for it; what is not the command's own doing is said on standard error."""
+    from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Signaled
+
+    outcome: Outcome = result.outcome
+    match outcome:
+        case Exited(code):
+            return code
+        case Signaled(number):
+            if result.usage.oom_kills:
+                click.echo("proofbox: killed by the kernel: the sandbox's memory limit was reached", err=True)
+            return 128 + number
+        case HitLimit():
+            click.echo(f"proofbox: {_describe_limit(outcome)}", err=True)
+            return LIMIT
+        case Killed():
+            click.echo("proofbox: the command was killed on request", err=True)
+            return 128 + signal.SIGKILL
+        case Lost(reason, detail):
+            click.echo(f"proofbox: sandbox_lost: the sandbox was lost ({reason}) {detail}".rstrip(), err=True)
+            return HARNESS
+
+
+def _describe_limit(hit: Any) -> str:
+    used = "" if hit.used is None else f", used {hit.used:g}"
+    return f"limit {hit.kind} of {hit.limit:g} ended the command after {hit.elapsed:.3g} s{used}"
