@@ -49,6 +49,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     allow_unisolated: bool = False
     limits: Limits = Limits()
     ks: tuple[int, ...] = (1, 10, 100)
+    timeout: float | None = None
+    """Seconds that stand in for each task's own time limit; None leaves it."""
 
     def __post_init__(self) -> None:
         for name in ("n", "jobs", "attempts"):
