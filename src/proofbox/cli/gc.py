@@ -7,14 +7,16 @@ import click
 
 @click.command()
 def gc() -> None:
-    """Removes cgroups, directories and records of processes that are gone.
+    """Removes cgroups, directories and records of processes that are gone, and templates that have no name any more.
 
     Every process that opens sandboxes does this at its start as well. What a living process owns is never touched.
     Safe to repeat, and to run in parallel.
     """
     import anyio
 
-    removed = anyio.run(_collect)
+    from proofbox.templates import store
+
+    removed = anyio.run(_collect) + store.open_store().collect()
     click.echo(f"{removed} thing{'' if removed == 1 else 's'} removed")
 
 

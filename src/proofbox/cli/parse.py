@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -10,6 +11,7 @@ import click
 
 from proofbox.errors import InvalidInput
 from proofbox.model.limits import LIMIT_KINDS, LimitKind, Limits
+from proofbox.model.spec import Volume
 
 BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 """Powers of 1,024, as memory is counted."""
@@ -83,6 +85,25 @@ def _amount(kind: LimitKind, value: str) -> float:
     if kind in SECONDS:
         return seconds(value)
     return processors(value) if kind == "cpus" else count(value)
+
+
+def environment(given: Iterable[str]) -> dict[str, str]:
+    """``["NAME=VALUE"]`` to a mapping; a value may hold anything. Raises ``InvalidInput``."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise InvalidInput(f"--env {text!r}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def volume(text: str) -> Volume:
+    """``SOURCE:TARGET``; the last colon counts, the source becomes absolute. Raises ``InvalidInput``."""
+    source, colon, target = text.rpartition(":")
+    if not colon or not source or not target.startswith("/"):
+        raise InvalidInput(f"--volume {text!r}: write SOURCE:TARGET, with an absolute path as target")
+    return Volume(os.path.abspath(source), target)
 
 
 def show_size(amount: float) -> str:

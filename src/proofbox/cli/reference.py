@@ -1,4 +1,4 @@
-"""``python -m proofbox.cli.reference``: the whole command line as a page, which ``scripts/docs`` writes to docs/cli.md."""
+"""``python -m proofbox.cli.reference``: the whole command line as one page, docs/cli.md."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from proofbox.cli import options, parse
 
 if TYPE_CHECKING:
     from proofbox.model.outcome import Outcome
-    from proofbox.model.spec import Volume
     from proofbox.sandbox import Command, CommandResult, Sandbox
 
 HARNESS: Final = 125
@@ -33,26 +32,6 @@ def sandbox() -> None:
     125: the command has no status, since no sandbox could be had, it was lost, or the request makes no sense; a message
     says which.
     """
-
-
-def _volume(text: str) -> Volume:
-    from proofbox.errors import InvalidInput
-    from proofbox.model.spec import Volume
-
-    source, colon, target = text.rpartition(":")
-    if not colon or not source or not target.startswith("/"):
-        raise InvalidInput(f"--volume {text!r}: write SOURCE:TARGET, with an absolute path as target")
-    return Volume(os.path.abspath(source), target)
-
-
-def _environment(given: tuple[str, ...]) -> dict[str, str]:
-    from proofbox.errors import InvalidInput
-
-    pairs = [item.partition("=") for item in given]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise InvalidInput(f"--env {name!r}: write NAME=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _box_options(command: Any) -> Any:
@@ -87,8 +66,8 @@ def _open(template: str, given: dict[str, Any]) -> contextlib.AbstractAsyncConte
         network=given["network"],
         user=given["user"],
         cwd=given["cwd"],
-        env=_environment(given["env"]),
-        volumes=[_volume(item) for item in given["volumes"]],
+        env=parse.environment(given["env"]),
+        volumes=[parse.volume(item) for item in given["volumes"]],
     )
 
 
