@@ -33,8 +33,8 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the caller asked for, in the words of the command line, so that a resume can rebuild it.
 
-    ``n`` trials a task (a samples file says by itself how many), at most ``jobs`` at a time, each with up to ``attempts``
-    tries in one process.
+    ``n`` trials a task (a samples file says by itself how many), at most ``jobs`` at a time, each with up to
+    ``attempts`` tries in one process.
     """
 
     tasks: str

@@ -90,12 +90,12 @@ class TrialEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", t
 
 
 class RunClosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_closed"):
-    """``overhead``: seconds a trial that were neither the agent's nor the verifier's, over ``trials`` of this process."""
+    """``overhead``: seconds an attempt that were neither the agent's nor the verifier's, over ``attempts`` of them."""
 
     at: float
     closing: Closing
     why: str = ""
-    trials: int = 0
+    attempts: int = 0
     overhead: float = 0.0
 
 
@@ -104,7 +104,7 @@ EVENTS: Final = get_args(Event)
 
 
 def recordable(text: str, limit: int = TEXT) -> str:
-    """Text that JSON in UTF-8 can hold: lone surrogates escaped, the middle left out where it is longer than ``limit``."""
+    """Text that JSON in UTF-8 can hold: lone surrogates escaped, the middle left out beyond ``limit`` characters."""
     if len(text) > limit:
         half = limit // 2
         text = f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"

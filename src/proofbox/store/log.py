@@ -1,8 +1,8 @@
 """The event log: one JSON line an event, appended and never changed.
 
-A line is ``{"v": format, "n": position from 0, "c": crc32 of both and of the event's bytes, "e": event}`` and a newline. So a
-line that a crash cut or tore is told from a good one and dropped; any other damage is an error, because what is lost in
-the middle may be a booked result.
+A line is ``{"v": format, "n": position from 0, "c": crc32 of both and of the event's bytes, "e": event}`` and a newline.
+So a line that a crash cut or tore is told from a good one and dropped; any other damage is an error, because what is
+lost in the middle may be a booked result.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class LogReader:
                 self.torn = len(line)
             elif event is None:
                 raise StoreFailed(
-                    f"the log {self.path} is damaged at line {self.count + 1} (byte {self.good}), before its last line: "
-                    "restore it from a copy; what stands before that byte is whole"
+                    f"the log {self.path} is damaged at line {self.count + 1} (byte {self.good}), "
+                    "before its last line: restore it from a copy; what stands before that byte is whole"
                 )
             else:
                 self.good += len(line)
@@ -103,8 +103,8 @@ class LogReader:
 class LogFile:
     """The one writer of a log: holds its lock from ``__init__`` to ``close``. Blocks; belongs into a thread.
 
-    On opening, ``see`` gets every event that is there, and a torn last line is cut off; ``dropped`` is its length. After
-    an error of ``append`` the file ends, at worst, in a torn line, and the object takes nothing more.
+    On opening, ``see`` gets every event that is there, and a torn last line is cut off; ``dropped`` is its length.
+    After an error of ``append`` the file ends, at worst, in a torn line, and the object takes nothing more.
     """
 
     def __init__(self, path: Path, see: Callable[[Event], object] = lambda event: None) -> None:

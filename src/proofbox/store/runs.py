@@ -1,7 +1,7 @@
 """Where runs lie: a directory each, ``run.json``, ``events.jsonl``, ``blobs/``.
 
-``run.json`` is written once, before anything else; a directory without it is no run. The log is the truth; whatever else
-can be made again from it.
+``run.json`` is written once, before anything else; a directory without it is no run. The log is the truth; whatever
+else there is can be made again from it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Store:
         self.root = Path(root or os.environ.get(ENVIRONMENT) or DEFAULT).absolute()
 
     def create(self, record: RunRecord) -> RunDir:
-        """A new run, durably. Raises ``StoreFailed``; a crash leaves a directory without ``run.json``, which is no run."""
+        """A new run, durably. Raises ``StoreFailed``; a crash may leave a directory without ``run.json``."""
         path = self.root / check_run_id(record.id)
         run = RunDir(path)
         temporary = path / ".run.json.new"
@@ -95,7 +95,7 @@ class Store:
         return run
 
     def open(self, run: str) -> RunDir:
-        """A run by its name, by a path to it, or the newest one for ``latest``. Raises ``InvalidInput`` if there is none."""
+        """A run by its name, by a path to it, or the newest one for ``latest``. Raises ``InvalidInput``: there is none."""
         if run == "latest":
             names = self.names()
             if not names:

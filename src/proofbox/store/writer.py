@@ -66,13 +66,13 @@ class Writer:
             raise self.failure or StoreFailed("the log was closed") from None
 
     async def flush(self) -> None:
-        """Returns when all that was appended before is on the disk. If it will never be, it is cancelled (``open_writer``)."""
+        """Returns when all that was appended before is on disk. If it never will be, ``open_writer`` cancels it."""
         written = anyio.Event()
         await self.append(done=written.set)
         await written.wait()
 
     async def _write_all(self, failed: Callable[[], object]) -> None:
-        """The task: until ``close``, or until the log is broken. Not to be cancelled: what was taken over is written."""
+        """The task: until ``close``, or the log is broken. Not to be cancelled: what was taken over is written."""
         with anyio.CancelScope(shield=True), self._receive:
             async for first in self._receive:
                 batches = [first]
@@ -106,7 +106,7 @@ class Writer:
 async def open_writer(
     log: Path, blobs: Path, see: Callable[[Event], object] = lambda event: None
 ) -> AsyncIterator[Writer]:
-    """Locks a run's log for this writer and shows ``see`` what is in it already. On leaving, all that was appended is written.
+    """Locks a run's log and shows ``see`` what is in it already. On leaving, all that was appended is written.
 
     Raises ``StoreFailed`` where another one writes, or the log is damaged. When writing fails later, the body is
     cancelled and ``StoreFailed`` is raised in its place.

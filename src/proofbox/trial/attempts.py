@@ -11,7 +11,7 @@ from proofbox.model.trace import Failure
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """``attempts`` tries of a trial in one process. Pauses in seconds: ``first``, doubled for each failure, up to ``longest``.
+    """``attempts`` tries of a trial in one process. Pauses in seconds: ``first``, doubled each time, up to ``longest``.
 
     The pauses bridge a short outage; half of each is chance, so that trials that failed together do not come back
     together. A trial holds no slot while it pauses.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from proofbox.model.ids import TrialId
 from proofbox.model.run import Plan
 from proofbox.model.trace import Event, TrialEnded
 
@@ -27,6 +28,5 @@ class Group:
 def groups(plan: Plan, events: Iterable[Event]) -> Iterator[Group]:
     """One group for each task that was asked for, whatever became of it."""
     rewards = {event.trial: event.reward for event in events if isinstance(event, TrialEnded)}
-    keyed = {(trial.task, trial.index): reward for trial, reward in rewards.items()}
     for task, n in plan.trials.items():
-        yield Group(task, tuple(keyed.get((task, index)) for index in range(n)))
+        yield Group(task, tuple(rewards.get(TrialId(task, index)) for index in range(n)))

@@ -52,7 +52,9 @@ async def run_tasks(
     plan = plan or Plan.uniform(tasks, config.n)
     by_id = {task.id: task for task in tasks}
     if unknown := [task for task in plan.trials if task not in by_id]:
-        raise BrokenTask(f"trials were asked for of {len(unknown)} tasks that are not in the set: {', '.join(unknown[:5])}")
+        raise BrokenTask(
+            f"trials were asked for of {len(unknown)} tasks that are not in the set: {', '.join(unknown[:5])}"
+        )
     record = RunRecord(
         id=run_id(datetime.now(UTC), os.urandom(3)),
         at=time.time(),
@@ -70,7 +72,16 @@ async def run_tasks(
         retry = Retry(attempts=config.attempts)
         await writer.append(RunOpened(at=time.time(), dropped=writer.dropped))
         runner = Runner(
-            plan, by_id, agent, verifier, writer, history, jobs=config.jobs, retry=retry, stop=config.stop, on_event=on_event
+            plan,
+            by_id,
+            agent,
+            verifier,
+            writer,
+            history,
+            jobs=config.jobs,
+            retry=retry,
+            stop=config.stop,
+            on_event=on_event,
         )
         closing: Closing = "cancelled"
         try:
@@ -83,7 +94,7 @@ async def run_tasks(
                         at=time.time(),
                         closing=closing,
                         why=runner.stopped or "",
-                        trials=runner.attempts,
+                        attempts=runner.attempts,
                         overhead=runner.overhead,
                     )
                 )

@@ -24,7 +24,9 @@ class Alarm:
         self._broken += 1
         rule = self._rule
         if self._broken == self._ended == rule.first:
-            return f"the first {self._ended} trials all were infrastructure failures (stop.first); the last one: {message}"
+            return (
+                f"the first {self._ended} trials all were infrastructure failures (stop.first); the last one: {message}"
+            )
         if self._ended >= rule.after and self._broken > rule.share * self._ended:
             return (
                 f"{self._broken} of {self._ended} trials were infrastructure failures, more than {rule.share:.0%} "

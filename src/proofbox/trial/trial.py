@@ -7,6 +7,8 @@ Nothing of an attempt outlives it, however it ends: the agent and the verifier h
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -45,18 +47,25 @@ async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> A
     """Agent acts -> candidate -> verifier judges -> verdict. Raises nothing but cancellation; safe to repeat."""
     done = Attempt()
     phase: Phase = "agent"
-    began = time.monotonic()
     try:
-        done.candidate = await agent.act(task, index)
-        done.timings[phase] = -began + (began := time.monotonic())
+        with _timed(done.timings, phase):
+            done.candidate = await agent.act(task, index)
         if done.candidate is not None:
             phase = "verify"
-            done.verdict = trusted(await verifier.judge(task, done.candidate))
-    except Exception as error:  # recorded, never swallowed: an attempt that broke is a value of its own
+            with _timed(done.timings, phase):
+                done.verdict = trusted(await verifier.judge(task, done.candidate))
+    except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own
         done.failure = _attribute(error, phase)
-    if phase not in done.timings:
-        done.timings[phase] = time.monotonic() - began
     return done
+
+
+@contextmanager
+def _timed(timings: dict[str, float], phase: Phase) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        timings[phase] = time.monotonic() - began
 
 
 def _attribute(error: Exception, phase: Phase) -> Failure:

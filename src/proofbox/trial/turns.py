@@ -15,7 +15,7 @@ from proofbox.model.ids import TrialId
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Attempt ``number`` of a trial, the ``tried``-th in this process; it was ready at ``ready`` (monotonic seconds)."""
+    """Attempt ``number`` of a trial, the ``tried``-th in this process; ready since ``ready`` (monotonic seconds)."""
 
     trial: TrialId
     number: int
