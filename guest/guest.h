@@ -1,0 +1,10 @@
+/* The guest: PID 1 of every sandbox. See docs/protocol.md. */
+#ifndef PROOFBOX_GUEST_H
+#define PROOFBOX_GUEST_H
+
+/* Serves the guest protocol on `channel_fd` until the stream ends. Relies on nothing but the descriptor: no argv, no environment, no
+ * state of constructors; so a launcher may call it in a cloned child without exec. `unisolated`: not PID 1 of a namespace
+ * of its own, so it ends the trees of its commands itself before it exits. Never returns. */
+_Noreturn void guest_main(int channel_fd, int unisolated);
+
+#endif

@@ -1,0 +1,47 @@
+/* One program with several faces, chosen by its first argument. */
+#include "guest.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct face {
+    const char *name;
+    int (*main)(int argc, char **argv); /* argv[0] is the face's own name; the exit code */
+};
+
+/* A descriptor number in decimal, or -1. */
+static int parse_fd(const char *text)
+{
+    int fd = 0;
+    if (!*text)
+        return -1;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || fd > 1000000)
+            return -1;
+        fd = fd * 10 + (*text - '0');
+    }
+    return fd;
+}
+
+/* guest FD [unisolated]: serve the protocol on an inherited descriptor. */
+static int guest_face(int argc, char **argv)
+{
+    int fd = argc > 1 ? parse_fd(argv[1]) : -1;
+    if (fd < 0)
+        return 2;
+    guest_main(fd, argc > 2 && strcmp(argv[2], "unisolated") == 0);
+}
+
+static const struct face faces[] = {
+    {"guest", guest_face},
+};
+
+int main(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof faces / sizeof *faces; i++)
+        if (strcmp(argv[1], faces[i].name) == 0)
+            return faces[i].main(argc - 1, argv + 1);
+    static const char usage[] = "proofbox-guest: started by Proofbox, not by hand\n";
+    (void)!write(2, usage, sizeof usage - 1);
+    return 2;
+}
