@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from proofbox.runtimes.fake.faults import Lie
 from proofbox.wire import frames
@@ -24,34 +25,36 @@ def eof(stream: int) -> bytes:
     return _data(stream, b"", 1, frames.EOF) + _data(stream, b"", 2, frames.EOF)
 
 
-def bytes_of(lie: Lie, stream: int, window: int) -> Iterator[bytes]:
+def _flood(stream: int, window: int) -> Iterator[bytes]:
+    while True:
+        yield _data(stream, b"x" * frames.MAX_PAYLOAD, frames.STDERR)
+
+
+def _started(stream: int) -> bytes:
+    return frames.encode_frame(frames.STARTED, stream, wire.STARTED_LAYOUT.encode(wire.Started(pid=99)))
+
+
+def _credit(stream: int) -> bytes:
+    payload = wire.encode_credit(frames.MAX_CREDIT)
+    return frames.encode_frame(frames.GUEST_CREDIT, stream, payload, pipe=frames.STDIN)
+
+
+_LIES: Final[dict[Lie, Callable[[int, int], Iterable[bytes]]]] = {
+    "malformed": lambda n, _: [frames.encode_frame(frames.END, n, frames.encode_fields([(1, b"\0"), (77, b"?")]))],
+    "oversized": lambda n, _: [frames.HEADER.pack(1 << 20, frames.GUEST_DATA, 0, 1, n) + b"x" * 64],
+    "unknown_type": lambda n, _: [frames.encode_frame(0xEE, n, b"?")],
+    "end_twice": lambda n, _: [eof(n), end(n), end(n, code=1)],
+    "data_after_end": lambda n, _: [eof(n), end(n), _data(n, b"too late")],
+    "started_twice": lambda n, _: [_started(n)],
+    "unknown_stream": lambda n, _: [_data(999_999, b"from nowhere")],
+    "other_stream": lambda n, _: [eof(n), end(n + 1)],
+    "contradiction": lambda n, _: [_data(n, b"twelve bytes"), eof(n), end(n, produced=(3, 0, 0))],
+    "credit_abuse": lambda n, window: [_data(n, b"x" * frames.MAX_PAYLOAD)] * (window // frames.MAX_PAYLOAD + 2),
+    "credit_overflow": lambda n, _: [_credit(n), _credit(n)],
+    "flood": _flood,
+}
+
+
+def bytes_of(lie: Lie, stream: int, window: int) -> Iterable[bytes]:
     """What is sent after the STARTED of ``stream``."""
-    if lie == "malformed":
-        yield frames.encode_frame(frames.END, stream, frames.encode_fields([(1, b"\0"), (77, b"?")]))
-    elif lie == "oversized":
-        yield frames.HEADER.pack(1 << 20, frames.GUEST_DATA, 0, 1, stream) + b"x" * 64
-    elif lie == "unknown_type":
-        yield frames.encode_frame(0xEE, stream, b"?")
-    elif lie == "end_twice":
-        yield eof(stream) + end(stream) + end(stream, code=1)
-    elif lie == "data_after_end":
-        yield eof(stream) + end(stream) + _data(stream, b"too late")
-    elif lie == "started_twice":
-        yield frames.encode_frame(frames.STARTED, stream, wire.STARTED_LAYOUT.encode(wire.Started(pid=99)))
-    elif lie == "unknown_stream":
-        yield _data(999_999, b"from nowhere")
-    elif lie == "other_stream":
-        yield eof(stream) + end(stream + 1)
-    elif lie == "contradiction":
-        yield _data(stream, b"twelve bytes") + eof(stream) + end(stream, produced=(3, 0, 0))
-    elif lie == "credit_abuse":
-        for _ in range(window // frames.MAX_PAYLOAD + 2):
-            yield _data(stream, b"x" * frames.MAX_PAYLOAD)
-    elif lie == "credit_overflow":
-        for _ in range(2):
-            yield frames.encode_frame(
-                frames.GUEST_CREDIT, stream, wire.encode_credit(frames.MAX_CREDIT), pipe=frames.STDIN
-            )
-    else:
-        while True:
-            yield _data(stream, b"x" * frames.MAX_PAYLOAD, frames.STDERR)
+    return _LIES[lie](stream, window)
