@@ -1,8 +1,8 @@
 """The event log: one JSON line an event, appended and never changed.
 
-A line is ``{"v": format, "n": position from 0, "c": crc32 of both and of the event's bytes, "e": event}`` and a newline.
-So a line that a crash cut or tore is told from a good one and dropped; any other damage is an error, because what is
-lost in the middle may be a booked result.
+A line is ``{"v": format, "n": position from 0, "c": crc32 of them and of the event's bytes, "e": event}`` and a
+newline. So a line that a crash cut or tore is told from a good one and dropped; any other damage is an error, because
+what is lost in the middle may be a booked result.
 """
 
 from __future__ import annotations

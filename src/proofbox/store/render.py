@@ -56,10 +56,10 @@ def _head(report: Report) -> str:
         report.state, report.state
     )
     versions = ", ".join(f"{name} {version}" for name, version in host.versions.items())
+    tasks, agent = printable(record.config.tasks, 60), printable(record.config.agent, 60)
     lines = [
         f"run {report.run}: {state}",
-        f"{printable(record.config.tasks, 60)}, {len(record.plan.trials)} tasks, "
-        f"agent {printable(record.config.agent, 60)}, started {started:%Y-%m-%d %H:%M:%S} UTC",
+        f"{tasks}, {len(record.plan.trials)} tasks, agent {agent}, started {started:%Y-%m-%d %H:%M:%S} UTC",
         f"runtime {host.runtime} (level {host.level}), {record.config.jobs} at a time; {versions}",
         *(f"template {name} {digest}" for name, digest in host.templates.items()),
         f"task set {record.task_set}",

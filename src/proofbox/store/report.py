@@ -43,7 +43,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrialLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial. ``reward`` is None where nothing was judged, and ``failure`` or ``reason`` says why: never a number."""
+    """One trial. ``reward`` is None where nothing was judged; ``failure`` or ``reason`` says why. Never a number."""
 
     task: str
     index: int

@@ -95,7 +95,7 @@ class Store:
         return run
 
     def open(self, run: str) -> RunDir:
-        """A run by its name, by a path to it, or the newest one for ``latest``. Raises ``InvalidInput``: there is none."""
+        """A run by its name, by a path to it, or the newest one for ``latest``. ``InvalidInput`` if there is none."""
         if run == "latest":
             names = self.names()
             if not names:

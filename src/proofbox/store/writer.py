@@ -60,8 +60,12 @@ class Writer:
         survive the end of this process, but maybe not a power cut. Raises ``StoreFailed`` once the log is broken. When
         it is cancelled, nothing of it was written nor will be.
         """
+        batch = _Batch(events, blobs, durable, done)
         try:
-            await self._send.send(_Batch(events, blobs, durable, done))
+            try:
+                self._send.send_nowait(batch)
+            except anyio.WouldBlock:
+                await self._send.send(batch)
         except anyio.BrokenResourceError:
             raise self.failure or StoreFailed("the log was closed") from None
 

@@ -112,8 +112,12 @@ def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
 
 def versions() -> dict[str, str]:
     """Of what may change a result from outside: this package, Python, the kernel, the machine."""
+    try:
+        own = metadata.version("proofbox")
+    except metadata.PackageNotFoundError:
+        own = "from source, not installed"
     return {
-        "proofbox": metadata.version("proofbox"),
+        "proofbox": own,
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": platform.machine(),
