@@ -1,5 +1,6 @@
 /* One program with several faces, chosen by its first argument. */
 #include "guest.h"
+#include "ocienter.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -34,6 +35,7 @@ static int guest_face(int argc, char **argv)
 
 static const struct face faces[] = {
     {"guest", guest_face},
+    {"oci-enter", ocienter_main},
 };
 
 int main(int argc, char **argv)
