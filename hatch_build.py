@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-COMPILERS = ("musl-gcc", "cc", "gcc", "clang")
+COMPILERS = ("musl-gcc", "cc", "gcc")
 NO_COMPILER = (
     "proofbox: no C compiler found, and the guest (the small program inside every sandbox) has to be compiled: "
     "run `apt-get install gcc libc6-dev` (or `musl-tools`) as root, or set PROOFBOX_GUEST to a guest built elsewhere."

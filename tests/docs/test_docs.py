@@ -24,6 +24,7 @@ SCRIPTS = sorted(path for path in (TOP / "scripts").iterdir() if path.is_file())
 LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
+SYNONYMS = {"jail": "sandbox", "episode": "trial", "scorer": "verifier", "trajectory": "trace", "daemonset": "host"}
 NAMED = re.compile(r"`((?:src|tests|scripts|docs|guest|bench|\.ci)/[A-Za-z0-9_./-]*[A-Za-z0-9_])`")
 
 
@@ -60,6 +61,14 @@ def test_files_that_are_named_exist(page: Path) -> None:
     built = {"src/proofbox/bin/proofbox-guest"}
     named = set(NAMED.findall(FENCE.sub("", page.read_text())))
     assert sorted(path for path in named - built if not (TOP / path).exists()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_one_word_for_one_thing(page: Path) -> None:
+    """The pages use the words that are fixed, and not their synonyms."""
+    text = CODE.sub("", FENCE.sub("", page.read_text())).lower()
+    used = {word: fixed for word, fixed in SYNONYMS.items() if re.search(rf"\b{word}s?\b", text)}
+    assert used == {}, "the fixed word is the one on the right"
 
 
 def test_the_page_on_the_command_line_is_current() -> None:
