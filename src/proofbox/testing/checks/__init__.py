@@ -1,0 +1,1 @@
+"""The checks, one file for each field; ``proofbox.testing.conformance`` exports all of them."""

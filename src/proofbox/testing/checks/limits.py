@@ -1,0 +1,147 @@
+"""Limits hold, each is named when it fires, and none takes the sandbox with it but its own."""
+
+from __future__ import annotations
+
+import errno
+
+import anyio
+import pytest
+
+from proofbox.errors import FileFailed, SandboxLost
+from proofbox.model.limits import MIB, Limits
+from proofbox.model.outcome import Exited, HitLimit, Lost
+from proofbox.sandbox.api import Sandbox
+from proofbox.testing.needs import OpenBox, check
+
+EAT = "tail /dev/zero"
+"""Keeps an endless line in memory."""
+
+
+@check(enforces=("memory",))
+async def test_passing_the_memory_limit_is_named(open_box: OpenBox) -> None:
+    """The outcome says memory, with the limit, and the kernel's counter stands beside it; the sandbox lives on."""
+    async with open_box(limits=Limits(memory=64 * MIB)) as box:
+        result = await box.run(f"exec {EAT}", timeout=60)
+        assert isinstance(result.outcome, HitLimit), result.outcome
+        assert (result.outcome.kind, result.outcome.limit) == ("memory", 64 * MIB)
+        assert result.usage.oom_kills >= 1
+        after = await box.run("echo on")
+        assert (after.stdout, after.usage.oom_kills) == ("on\n", 0)
+        assert ((await box.usage()).oom_kills or 0) >= 1
+
+
+@check(enforces=("memory",))
+async def test_a_grandchild_that_is_killed_for_memory_is_reported(open_box: OpenBox) -> None:
+    """Also where the command itself exits with 0."""
+    async with open_box(limits=Limits(memory=64 * MIB)) as box:
+        result = await box.run(f"({EAT}); exit 0", timeout=60)
+        assert result.usage.oom_kills >= 1
+        assert isinstance(result.outcome, HitLimit) or result.outcome == Exited(0)
+
+
+@check(enforces=("memory",))
+async def test_files_in_memory_count_as_memory(open_box: OpenBox) -> None:
+    """What is written to a memory file system cannot pass the limit either, and the sandbox is not lost to it."""
+    async with open_box(limits=Limits(memory=64 * MIB, disk=None)) as box:
+        result = await box.run("head -c 200M /dev/zero > /dev/shm/fill", timeout=60)
+        assert not result.ok
+        await box.run("rm -f /dev/shm/fill")
+        assert (await box.run("echo on")).stdout == "on\n"
+
+
+@check(enforces=("processes",))
+async def test_the_limit_on_processes_refuses_forks_and_counts_them(open_box: OpenBox) -> None:
+    """A fork bomb stays inside, is counted, and the sandbox can still run a command afterwards."""
+    async with open_box(limits=Limits(processes=24)) as box:
+        result = await box.run("i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; wait", timeout=0.8)
+        assert "fork" in result.stderr.lower()
+        assert result.usage.process_denials >= 1
+        await box.kill_all()
+        assert (await box.run("echo on")).stdout == "on\n"
+
+
+@pytest.mark.parametrize("where", ["/tmp", "/var/tmp", "/usr", "/dev/shm", "$HOME"])
+@check(enforces=("disk",))
+async def test_the_disk_limit_says_no_space_left(open_box: OpenBox, where: str) -> None:
+    """Wherever the sandbox can write, it is bounded, the program is told so, and it can go on once it has cleaned up."""
+    async with open_box(limits=Limits(disk=8 * MIB)) as box:
+        result = await box.run(f"head -c 24M /dev/zero > {where}/fill")
+        assert result.outcome == Exited(1)
+        assert "No space left" in result.stderr
+        assert (await box.run(f"rm {where}/fill && echo again > {where}/fill && cat {where}/fill")).stdout == "again\n"
+
+
+@check(enforces=("disk",))
+async def test_a_file_operation_meets_the_disk_limit_too(open_box: OpenBox) -> None:
+    """It fails with the error of a full disk and leaves the old file."""
+    async with open_box(limits=Limits(disk=8 * MIB)) as box:
+        await box.write("/tmp/file", b"old")
+        with pytest.raises(FileFailed) as caught:
+            await box.write("/tmp/file", bytes(24 * MIB))
+        assert caught.value.errno == errno.ENOSPC
+        assert await box.read("/tmp/file") == b"old"
+        await box.write("/tmp/other", bytes(4 * MIB))
+
+
+@check(enforces=("inodes",))
+async def test_the_limit_on_files_says_no_space_left(open_box: OpenBox) -> None:
+    """Empty files are bounded in number."""
+    async with open_box(limits=Limits(inodes=500)) as box:
+        result = await box.run("mkdir /tmp/many && cd /tmp/many && seq 1 2000 | xargs touch")
+        assert not result.ok
+        assert "No space left" in result.stderr
+
+
+@check(enforces=("open_files",))
+async def test_the_limit_on_open_files_holds(open_box: OpenBox) -> None:
+    """A process sees the limit, meets it, and cannot raise it."""
+    async with open_box(limits=Limits(open_files=32)) as box:
+        assert (await box.run("ulimit -n; ulimit -Hn")).stdout == "32\n32\n"
+        assert not (await box.run("ulimit -n 64")).ok
+        result = await box.run("for i in 5 6 7 8; do :; done; exec 40>/dev/null")
+        assert not result.ok
+
+
+@check(enforces=("process_memory",))
+async def test_the_limit_on_one_process_memory_holds(open_box: OpenBox) -> None:
+    """A process that wants more is told so by its allocator."""
+    async with open_box(limits=Limits(process_memory=128 * MIB)) as box:
+        assert (await box.run("ulimit -v")).stdout == f"{128 * 1024}\n"
+        assert not (await box.run(EAT, timeout=60)).ok
+        assert (await box.run("echo on")).stdout == "on\n"
+
+
+@check(enforces=("cpus",))
+async def test_the_limit_on_cpu_time_holds(open_box: OpenBox) -> None:
+    """A program that computes gets its share, and that it was held back is recorded."""
+    async with open_box(limits=Limits(cpus=0.2)) as box:
+        await box.run("while :; do :; done", timeout=1.0)
+        usage = await box.usage()
+        assert (usage.throttled or 0) > 0
+        assert usage.cpu_user is not None
+        assert usage.cpu_user < 0.8
+
+
+@check(enforces=("wall",))
+async def test_the_sandbox_ends_when_its_time_is_over(open_box: OpenBox) -> None:
+    """Whatever runs in it then is lost with it, and says that it was the sandbox's limit on wall time."""
+    async with open_box(limits=Limits(wall=0.7)) as box:
+        with anyio.fail_after(30):
+            try:
+                outcome = (await box.run("sleep 60")).outcome
+            except SandboxLost as lost:
+                assert "wall" in str(lost)  # noqa: PT017 - both ways to say it are allowed
+            else:
+                assert isinstance(outcome, HitLimit | Lost)
+                assert "wall" in (outcome.kind if isinstance(outcome, HitLimit) else outcome.detail)
+            with pytest.raises(SandboxLost):
+                await box.run("echo never")
+
+
+@check()
+async def test_what_was_used_is_measured(box: Sandbox) -> None:
+    """CPU time and peak memory of a command come from the kernel, and are not zero for one that works."""
+    result = await box.run("i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done")
+    assert result.usage.cpu_user > 0
+    assert result.usage.max_rss > 100_000
+    assert 0 < result.elapsed < 60

@@ -1,0 +1,116 @@
+"""A deadline ends the whole tree, whatever it does to escape, and what it printed before is kept."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from proofbox.model.limits import Limits
+from proofbox.model.outcome import Exited, HitLimit
+from proofbox.sandbox.api import Sandbox
+from proofbox.testing.needs import OpenBox, alive, check
+
+ESCAPES = {
+    "a plain child": "sleep {marker} & wait",
+    "a new session": "setsid sleep {marker} & wait",
+    "a double fork": "(setsid sh -c 'sleep {marker} & sleep {marker}' &) ; sleep {marker}",
+    "nohup": "nohup sleep {marker} > /dev/null 2>&1 & sleep {marker}",
+    "ignored signals": "trap '' TERM INT HUP QUIT; sh -c 'trap \"\" TERM; sleep {marker}; sleep {marker}'",
+    "a stopped process": "sleep {marker} & kill -STOP $!; kill -STOP $$",
+    "a wait for a pipe that nobody opens": "mkfifo f; sh -c 'cat f # {marker}' & cat f # {marker}",
+    "a busy loop": "sh -c 'while :; do :; done # {marker}' & while :; do :; done",
+    "an orphan": "sh -c 'sleep {marker} & exec sleep {marker}' & kill -9 $!; sleep {marker}",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+@check()
+async def test_a_deadline_ends_the_whole_tree(box: Sandbox, place: str, marker: str, escape: str) -> None:
+    """The limit is named with its value, the output until then is there, and no process of it survives."""
+    text = "printf partial; printf problem >&2; " + ESCAPES[escape].format(marker=marker)
+    result = await box.run(text, timeout=0.25, cwd=place)
+    assert isinstance(result.outcome, HitLimit)
+    assert (result.outcome.kind, result.outcome.limit) == ("command_wall", 0.25)
+    assert result.outcome.elapsed >= 0.25
+    assert result.outcome.confirmed
+    assert result.returncode is None
+    assert (result.stdout, result.stderr) == ("partial", "problem")
+    assert await alive(box, marker) == []
+
+
+@check()
+async def test_nothing_happens_after_a_deadline(box: Sandbox, place: str) -> None:
+    """A heartbeat that a grandchild writes stops for good."""
+    beat = f"setsid sh -c 'while :; do echo x >> {place}/beat; sleep 0.01; done' & sleep 60"
+    result = await box.run(beat, timeout=0.3)
+    assert isinstance(result.outcome, HitLimit)
+    before = await box.read(f"{place}/beat")
+    assert before, "the grandchild never ran"
+    await anyio.sleep(0.15)
+    assert await box.read(f"{place}/beat") == before
+
+
+@check()
+async def test_a_grace_time_lets_the_program_finish(box: Sandbox) -> None:
+    """SIGTERM comes first; what is printed in answer is kept, and it is still the limit that ended it."""
+    result = await box.run(
+        "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.02; done", timeout=0.3, grace=20
+    )
+    assert isinstance(result.outcome, HitLimit)
+    assert result.stdout == "up\nbye\n"
+
+
+@check()
+async def test_a_grace_time_that_is_not_used_ends_in_a_kill(box: Sandbox, marker: str) -> None:
+    """A program that ignores SIGTERM is gone after the grace time."""
+    result = await box.run(f"trap '' TERM; sleep {marker}; sleep {marker}", timeout=0.2, grace=0.2)
+    assert isinstance(result.outcome, HitLimit)
+    assert result.outcome.elapsed >= 0.2
+    assert await alive(box, marker) == []
+
+
+@check()
+async def test_a_deadline_leaves_other_commands_alone(box: Sandbox) -> None:
+    """Only the tree of the command whose time is over is ended, and the sandbox goes on."""
+    other = await box.start("sleep 0.5; echo whole; exit 8")
+    assert isinstance((await box.run("sleep 60", timeout=0.1)).outcome, HitLimit)
+    assert (await box.run("echo next")).stdout == "next\n"
+    result = await other.wait()
+    assert (result.outcome, result.stdout) == (Exited(8), "whole\n")
+
+
+@check()
+async def test_the_same_deadline_gives_the_same_outcome_each_time(box: Sandbox) -> None:
+    """There is one way to say it: kind and value, never sometimes an exit code."""
+    outcomes = [(await box.run("sleep 999", timeout=0.1)).outcome for _ in range(5)]
+    assert {(type(o), o.kind, o.limit) for o in outcomes if isinstance(o, HitLimit)} == {
+        (HitLimit, "command_wall", 0.1)
+    }
+
+
+@check()
+async def test_a_command_that_ends_in_time_has_its_own_outcome(box: Sandbox) -> None:
+    """A quick death by a signal under a long deadline is not a timeout."""
+    result = await box.run("kill -TERM $$", timeout=300)
+    assert result.returncode == 143
+    assert not isinstance(result.outcome, HitLimit)
+
+
+@check(enforces=("command_wall",))
+async def test_a_limit_for_every_command_counts_where_the_command_has_none(open_box: OpenBox) -> None:
+    """The sandbox's own limit on commands ends them; a command's own deadline is another one."""
+    async with open_box(limits=Limits(command_wall=0.2)) as box:
+        result = await box.run("echo up; sleep 60")
+        assert isinstance(result.outcome, HitLimit)
+        assert (result.outcome.kind, result.outcome.limit, result.stdout) == ("command_wall", 0.2, "up\n")
+
+
+@check(enforces=("processes",))
+async def test_a_tree_that_keeps_forking_is_ended(open_box: OpenBox, marker: str) -> None:
+    """A command that starts processes faster than they can be listed is gone after its deadline all the same."""
+    async with open_box(limits=Limits(processes=100)) as box:
+        storm = "f() {{ (setsid sh -c 'sleep {0}' &) 2>/dev/null; }}; while :; do f; done".format(marker)
+        result = await box.run(storm, timeout=0.5, keep=1000)
+        assert isinstance(result.outcome, HitLimit)
+        assert result.outcome.confirmed
+        assert await alive(box, marker) == []

@@ -1,0 +1,44 @@
+"""The suite that Inspect publishes for providers of sandboxes, all of it, on every runtime of level ``container``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("inspect_ai", reason="inspect-ai is not installed: pip install 'proofbox[inspect]'")
+
+from inspect_ai.util._sandbox.self_check import *  # noqa: E402, F403 - this is how a provider runs it
+
+from proofbox.errors import Refused  # noqa: E402
+from proofbox.integrations.inspect import ProofboxConfig, ProofboxSandboxEnvironment  # noqa: E402
+
+if TYPE_CHECKING:
+    from inspect_ai.util import SandboxEnvironment
+
+pytestmark = [pytest.mark.anyio, pytest.mark.container, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """Inspect's default."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=["native", "crun", "runc"])
+async def opened(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEnvironment]:
+    """One sandbox for all checks of a runtime, made and ended as Inspect does it."""
+    config = ProofboxConfig(runtime=request.param)
+    try:
+        environments = await ProofboxSandboxEnvironment.sample_init("self_check", config, {})
+    except Refused as refused:
+        pytest.skip(str(refused))
+    yield environments["default"]
+    await ProofboxSandboxEnvironment.sample_cleanup("self_check", config, environments, False)
+
+
+@pytest.fixture
+def sandbox_env(opened: SandboxEnvironment) -> SandboxEnvironment:
+    """The name that the suite asks for."""
+    return opened
