@@ -1,0 +1,1 @@
+"""Judging a candidate where its code never ran."""

@@ -1,0 +1,136 @@
+"""From what was found to a verdict: which of passed, failed and limit it is, and the line that says why."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
+
+from proofbox.errors import VerifierFailed
+from proofbox.model.limits import Limits
+from proofbox.model.outcome import Cause, Exited, HitLimit, Killed, Lost, Signaled, Usage
+from proofbox.model.task import Task
+from proofbox.model.trace import recordable
+from proofbox.model.verdict import Verdict
+from proofbox.verify.exchange import Found, Gone
+
+if TYPE_CHECKING:
+    from proofbox.sandbox.result import CommandResult
+
+COMPUTING: Final = 0.8
+"""Share of the time that counted from which on a candidate was computing, by the kernel's count of its CPU time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of one candidate. ``usage`` is read from outside its sandbox, after the candidate was stopped."""
+
+    found: Found
+    result: CommandResult
+    usage: Usage
+    limits: Limits
+
+
+def verdict_of(task: Task, evidence: Evidence) -> Verdict:
+    """The verdict, without timings. Raises ``VerifierFailed`` where there is none to be had."""
+    found = evidence.found
+    log = evidence.result.stdout_bytes + evidence.result.stderr_bytes
+    if found.word == "passed":
+        return Verdict(ending="passed", log=log, usage=evidence.usage)
+    if found.word == "broken":
+        raise VerifierFailed(f"task {task.id} cannot be judged: {found.reason}")
+    if found.word == "died":
+        raise VerifierFailed(f"task {task.id}: the grader's child died ({found.reason})")
+    reason = found.reason
+    if found.word == "gone":
+        if found.gone is None:
+            raise VerifierFailed(f"task {task.id}: the grader lost the answers of a candidate that was still there")
+        reason = _why_gone(task, found.gone, evidence)
+    limit = _limit(task, evidence)
+    if limit is not None:
+        return Verdict(ending="limit", reason=_limit_text(limit, reason), limit=limit, log=log, usage=evidence.usage)
+    return Verdict(ending="failed", reason=recordable(reason, 1000), log=log, usage=evidence.usage)
+
+
+def out_of_memory(limits: Limits, elapsed: float) -> Verdict:
+    """The verdict where the kernel ended the whole sandbox for the memory that the candidate took."""
+    limit = HitLimit(kind="memory", limit=float(limits.memory or 0), used=None, elapsed=elapsed, cause="task")
+    return Verdict(ending="limit", reason=_limit_text(limit, "the whole sandbox was ended for it"), limit=limit)
+
+
+def _why_gone(task: Task, gone: Gone, evidence: Evidence) -> str:
+    where = evidence.found.reason
+    match gone.why:
+        case "never started":
+            raise VerifierFailed(
+                f"task {task.id}: the candidate's interpreter did not start: {gone.text}; {evidence.result.outcome}, "
+                f"stderr {evidence.result.stderr[-300:]!r}"
+            )
+        case "time":
+            return f"no answer in time in {where}"
+        case "broken":
+            return gone.text
+        case "garbage":
+            return f"sent {gone.text} into the channel before {where} was answered"
+        case "closed":
+            return f"{_how_it_ended(evidence.result)} before {where} was answered"
+    assert_never(gone.why)
+
+
+def _how_it_ended(result: CommandResult) -> str:
+    match result.outcome:
+        case Exited(code=code):
+            return f"exited early with code {code}"
+        case Signaled(signal=number):
+            return f"was ended by {_signal_name(number)}"
+        case Killed():
+            return "closed its channel"
+        case Lost():
+            return "killed the process that supervised it"
+        case HitLimit(kind=kind):
+            return f"hit the limit {kind}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {signal.Signals(number).name}"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
+    """The limit that stands behind an answer that was not right: the kernel's counters first, then the clock."""
+    usage, limits, found = evidence.usage, evidence.limits, evidence.found
+    elapsed = found.calls
+    if isinstance(evidence.result.outcome, HitLimit):
+        return evidence.result.outcome
+    if usage.oom_kills:
+        memory = float(limits.memory or 0)
+        return HitLimit(kind="memory", limit=memory, used=usage.memory_peak, elapsed=elapsed, cause="task")
+    if usage.process_denials:
+        most = float(limits.processes or 0)
+        return HitLimit(kind="processes", limit=most, used=most, elapsed=elapsed, cause="task")
+    if found.word == "gone" and found.gone is not None and found.gone.why == "time":
+        confirmed = not isinstance(evidence.result.outcome, Killed) or evidence.result.outcome.confirmed
+        return HitLimit(
+            kind="command_wall",
+            limit=task.judge.timeout,
+            used=found.used,
+            elapsed=elapsed,
+            cause=_cause(usage, found.used),
+            confirmed=confirmed,
+        )
+    return None
+
+
+def _cause(usage: Usage, used: float) -> Cause:
+    if usage.cpu_user is None or usage.cpu_system is None:
+        return "unknown"
+    return "task" if usage.cpu_user + usage.cpu_system >= COMPUTING * used else "unknown"
+
+
+def _limit_text(limit: HitLimit, reason: str) -> str:
+    unit = {"command_wall": "s", "memory": "bytes", "output": "bytes", "processes": "processes"}.get(limit.kind, "")
+    used = "unknown" if limit.used is None else f"{limit.used:.10g}"
+    text = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s): {reason}"
+    return recordable(text, 1000)

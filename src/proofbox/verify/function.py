@@ -1,0 +1,166 @@
+"""Judges function tasks: the candidate's function in a sandbox of its own, the asserts in a grader sandbox.
+
+Design section 8.4. Between the two only plain data travels, through the host, which does not look into it. The verdict is the
+grader's; the host adds only what it measured itself: the clock, how the candidate's process ended, the kernel's counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from proofbox.errors import ProofboxError, SandboxLost, VerifierFailed
+from proofbox.model.limits import Limits
+from proofbox.model.task import Candidate, Task
+from proofbox.model.verdict import Verdict
+from proofbox.verify.ending import Evidence, out_of_memory, verdict_of
+from proofbox.verify.exchange import PATIENCE, START, Connection, Exchange, Gone
+from proofbox.verify.frames import frame
+from proofbox.verify.graders import Grader, Graders
+from proofbox.verify.inside.plain import MAX_BYTES, encode
+from proofbox.verify.plan import planned_calls
+from proofbox.verify.texts import CANDIDATE
+
+if TYPE_CHECKING:
+    from proofbox.sandbox.api import Command, Sandbox
+    from proofbox.sandbox.result import CommandResult
+    from proofbox.sandbox.host import Host
+
+LOG: Final = 4096
+"""Bytes of each of stdout and stderr that are kept for a person."""
+OUTPUT: Final = 64 << 20
+"""Bytes that a candidate may print where nobody said another limit."""
+LEAVE: Final = 0.5
+"""Seconds that a candidate has to exit after it closed its channel, before it is killed."""
+
+
+class FunctionVerifier:
+    """Use as an async context manager; it holds the graders. Any number of ``judge`` may run at once.
+
+    ``limits`` are for the candidates' sandboxes, where the task is silent. At the end of the context every sandbox is gone.
+    """
+
+    def __init__(self, host: Host, *, limits: Limits | None = None) -> None:
+        self._host = host
+        ours = Limits(output=OUTPUT) if "output" in host.probe.enforces else Limits()
+        self._limits = (limits or Limits()).over(ours)
+        self._group: TaskGroup | None = None
+        self._graders: Graders | None = None
+        self._unplanned: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        self._graders = Graders(self._host, self._group)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._graders = None
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+            # Not told of the error: it would come out wrapped in a group, and it is the caller's own.
+            await self._group.__aexit__(None, None, None)
+
+    async def judge(self, task: Task, candidate: Candidate) -> Verdict:
+        """The verdict on one candidate, in a new sandbox. Safe to repeat: nothing of an earlier call is used.
+
+        Raises ``SandboxLost`` or ``VerifierFailed`` when the infrastructure broke, ``Refused`` when the host cannot enforce
+        a limit; none of them says anything about the candidate. When cancelled the candidate's sandbox is gone.
+        """
+        size = len(task.judge.prompt) + len(candidate.completion)
+        if size > MAX_BYTES // 4:
+            return Verdict(ending="failed", reason=f"the program has {size} characters ({MAX_BYTES // 4} are allowed)")
+        if task.id not in self._unplanned:
+            verdict = await self._attempt(task, candidate, planned_calls(task.judge))
+            if verdict is not None:
+                return verdict
+            self._unplanned.add(task.id)
+        verdict = await self._attempt(task, candidate, ())
+        if verdict is None:
+            raise VerifierFailed(f"task {task.id}: the grader left a plan of calls that it was not given")
+        return verdict
+
+    async def _attempt(self, task: Task, candidate: Candidate, planned: Sequence[bytes]) -> Verdict | None:
+        """None if the tests did not call as planned: that says nothing, and another sandbox has to do it without a plan."""
+        if self._graders is None:
+            raise RuntimeError("FunctionVerifier is used outside of its async context")
+        grader = await self._graders.get(task.template)
+        limits = task.limits.over(self._limits)
+        begun = anyio.current_time()
+        async with grader.use(), self._host.open_sandbox(task.template, limits=limits) as box:
+            created = anyio.current_time()
+            try:
+                evidence = await _examine(box, grader, task, candidate, planned)
+            except SandboxLost as error:
+                if error.reason != "memory":
+                    raise
+                return out_of_memory(box.spec.limits, anyio.current_time() - created)
+            ended = anyio.current_time()
+        found = evidence.found
+        if found.word == "again":
+            return None
+        timings = {
+            "create": created - begun,
+            "start": found.start,
+            "calls": found.calls,
+            "collect": ended - created - found.start - found.calls,
+            "destroy": anyio.current_time() - ended,
+        }
+        return msgspec.structs.replace(verdict_of(task, evidence), timings=timings)
+
+
+async def _examine(
+    box: Sandbox, grader: Grader, task: Task, candidate: Candidate, planned: Sequence[bytes]
+) -> Evidence:
+    """Starts the candidate, connects it with the grader, and stops it when the verdict is there."""
+    tests = task.judge
+    # The guest's own deadline is only for the case that this process hangs; the exchange has the real one.
+    command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=START + tests.timeout + 2 * PATIENCE)
+    program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
+    connection = await _connect(grader)
+    try:
+        exam = (tests.prompt, tests.test, tests.entry_point, list(planned), tests.timeout + 1.0)
+        await _send(connection, frame(b"T", encode(exam)))
+        await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
+        exchange = Exchange(command.channel, connection, planned=len(planned), timeout=tests.timeout)
+        found = await exchange.run()
+    except VerifierFailed:
+        grader.retire()
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.aclose()
+    if found.word == "died":
+        grader.retire()
+    result = await _stop(command, found.gone)
+    return Evidence(found, result, await box.usage(), box.spec.limits)
+
+
+async def _connect(grader: Grader) -> Connection:
+    try:
+        return await grader.connect()
+    except ProofboxError as error:
+        grader.retire()
+        raise VerifierFailed(f"the grader does not answer: {error}") from error
+
+
+async def _send(connection: Connection, data: bytes) -> None:
+    try:
+        await connection.send(data)
+    except ProofboxError as error:
+        raise VerifierFailed(f"the grader was lost before it judged: {error}") from error
+
+
+async def _stop(command: Command, gone: Gone | None) -> CommandResult:
+    """Ends the candidate. One that closed its channel is about to exit: how it does that is worth a short wait."""
+    if gone is not None and gone.why in ("closed", "broken", "never started"):
+        with anyio.move_on_after(LEAVE):
+            return await command.wait()
+    return await command.kill()
