@@ -99,7 +99,7 @@ def test_a_newer_format_is_refused_even_in_the_last_line(tmp_path: Path) -> None
     log = tmp_path / "events.jsonl"
     data = b"".join(lines()) + b'{"v":2,"n":4,"c":"whatever","e":{}}\n'
     log.write_bytes(data)
-    with pytest.raises(StoreFailed, match="format 2.*upgrade"):
+    with pytest.raises(StoreFailed, match=r"format 2.*upgrade"):
         LogFile(log)
     assert log.read_bytes() == data
 
@@ -133,7 +133,9 @@ def test_what_cannot_be_read_back_is_not_written(tmp_path: Path) -> None:
 
 def test_a_failure_keeps_text_from_hostile_places(tmp_path: Path) -> None:
     """Newlines, escapes and non-ASCII in a message stay inside their line."""
-    failure = Failure(code="sandbox_lost", blame="host", again="later", phase="verify", message='a\n{"v":1}\x1b[2J\u2028')
+    failure = Failure(
+        code="sandbox_lost", blame="host", again="later", phase="verify", message='a\n{"v":1}\x1b[2J\u2028'
+    )
     event = AttemptEnded(trial=TRIAL, attempt=1, at=0.0, ending="infrastructure", failure=failure)
     file = LogFile(tmp_path / "events.jsonl")
     file.append([event, *EVENTS[:1]], durable=True)

@@ -19,7 +19,7 @@ from proofbox.store.writer import open_writer
 
 
 async def test_an_event_is_acknowledged_only_when_it_is_on_disk(tmp_path: Path) -> None:
-    """At the moment of each acknowledgement the event and its blob can be read; all of 200 tasks get theirs, in order."""
+    """At the moment of each acknowledgement the event and its blob can be read; all 200 get theirs, in order."""
     log, blobs = tmp_path / "events.jsonl", tmp_path / "blobs"
     acknowledged: list[float] = []
 
@@ -90,24 +90,32 @@ def small_files() -> Iterator[None]:
 async def test_a_full_disk_stops_the_body_at_once(tmp_path: Path, small_files: None) -> None:
     """A body that waits for something else is cancelled, and StoreFailed comes out; what was acknowledged is whole."""
     acknowledged: list[float] = []
-    with anyio.fail_after(10), pytest.raises(StoreFailed, match="make room"):
+
+    async def fill() -> None:
         async with open_writer(tmp_path / "log", tmp_path / "blobs") as writer:
             for i in range(100):
                 await writer.append(RunOpened(at=float(i)), done=lambda i=i: acknowledged.append(float(i)))
                 await writer.flush()
             await anyio.sleep_forever()
+
+    with anyio.fail_after(10), pytest.raises(StoreFailed, match="make room"):
+        await fill()
     assert acknowledged
     assert [event.at for event in LogReader(tmp_path / "log")] == acknowledged
 
 
 async def test_a_blob_that_cannot_be_kept_keeps_its_event_out_of_the_log(tmp_path: Path, small_files: None) -> None:
     """No event names bytes that are not there."""
-    with anyio.fail_after(10), pytest.raises(StoreFailed, match="could not be kept"):
+
+    async def fill() -> None:
         async with open_writer(tmp_path / "log", tmp_path / "blobs") as writer:
             await writer.append(RunOpened(at=1.0))
             await writer.flush()
             await writer.append(RunOpened(at=2.0), blobs=[b"z" * 9000])
             await anyio.sleep_forever()
+
+    with anyio.fail_after(10), pytest.raises(StoreFailed, match="could not be kept"):
+        await fill()
     assert [event.at for event in LogReader(tmp_path / "log")] == [1.0]
     assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
 
