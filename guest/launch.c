@@ -1,0 +1,310 @@
+/* The launcher's loop. It waits for messages, for sandboxes that end and for clients that let go of one, and never for
+ * a single one of them. */
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define BUCKETS 4096
+#define RETRY_MS 2
+#define LAST_MS 10000 /* how long the launcher stays to clean up after its client is gone */
+
+struct box {
+    struct box *next;
+    pid_t pid;
+    int status; /* socket to the client, -1 when let go */
+    int wait_status;
+    bool ended, unwanted;
+    char *groups;
+    size_t groups_size;
+};
+
+static struct {
+    struct launch_setup setup;
+    struct box *boxes[BUCKETS];
+    size_t count, unremoved;
+    int epoll, control, signals, client, self;
+    bool closing;
+} launcher;
+
+static char setup_message[LAUNCH_MESSAGE_MAX + 1], message[LAUNCH_MESSAGE_MAX + 1];
+
+static struct box **slot_of(pid_t pid)
+{
+    struct box **slot = &launcher.boxes[(unsigned)pid % BUCKETS];
+    while (*slot && (*slot)->pid != pid)
+        slot = &(*slot)->next;
+    return slot;
+}
+
+static void watch(int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    if (epoll_ctl(launcher.epoll, EPOLL_CTL_ADD, fd, &event) < 0)
+        _exit(70);
+}
+
+static void tell(const struct box *box, const void *words, size_t size)
+{
+    if (box->status >= 0)
+        send(box->status, words, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void tell_status(const struct box *box, char tag)
+{
+    struct {
+        char tag;
+        int32_t status;
+    } __attribute__((packed)) words = {tag, box->wait_status};
+    tell(box, &words, sizeof words);
+}
+
+/* An ended sandbox that nobody wants: its cgroups go, then the client hears so and the record goes. A cgroup can be busy
+ * for a moment after its last process was reaped; then this is tried again. */
+static bool finish(struct box *box)
+{
+    if (!groups_remove(box->groups, &box->groups_size))
+        return false;
+    tell_status(box, 'D');
+    if (box->status >= 0) {
+        /* A child that was just cloned may still hold a copy: closing alone would leave it in the epoll set. */
+        epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, box->status, NULL);
+        close(box->status);
+    }
+    struct box **slot = &launcher.boxes[(unsigned)box->pid % BUCKETS];
+    while (*slot != box)
+        slot = &(*slot)->next;
+    *slot = box->next;
+    launcher.count--;
+    free(box->groups);
+    free(box);
+    return true;
+}
+
+static void give_up(struct box *box)
+{
+    if (!box->unwanted && !box->ended)
+        kill(box->pid, SIGKILL); /* not yet reaped, so the number is still its own */
+    box->unwanted = true;
+    if (box->ended && !finish(box))
+        launcher.unremoved++;
+}
+
+static void reap(void)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+        struct box *box = *slot_of(pid);
+        if (!box)
+            continue;
+        box->ended = true;
+        box->wait_status = status;
+        if (!box->unwanted)
+            tell_status(box, 'E');
+        else if (!finish(box))
+            launcher.unremoved++;
+    }
+}
+
+static void retry_removals(void)
+{
+    launcher.unremoved = 0;
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct box *box = launcher.boxes[i], *next; box; box = next) {
+            next = box->next;
+            if (box->ended && box->unwanted && !finish(box))
+                launcher.unremoved++;
+        }
+}
+
+static void launch(char *bytes, size_t size, int channel, int status)
+{
+    struct launch_request request;
+    struct launch_result result;
+    struct box *box = calloc(1, sizeof *box);
+
+    if (!box || !launch_read(bytes, size, &request))
+        _exit(71);
+    launch_start(&launcher.setup, &request, channel, status, launcher.self, &result);
+    close(channel);
+    *box = (struct box){.pid = result.pid, .status = status, .groups = result.groups, .groups_size = result.groups_size};
+    box->ended = result.pid < 0;
+    box->next = launcher.boxes[(unsigned)box->pid % BUCKETS];
+    launcher.boxes[(unsigned)box->pid % BUCKETS] = box;
+    launcher.count++;
+    watch(status, box);
+    if (result.error[0]) {
+        char text[sizeof result.error + 1];
+        int length = snprintf(text, sizeof text, "F%s", result.error);
+        tell(box, text, (size_t)length);
+        if (!box->ended)
+            kill(box->pid, SIGKILL);
+    }
+}
+
+/* One message of the client, with at most two descriptors. 0 at the end of the connection, -1 if there is none now. */
+static ssize_t receive(char *into, int *fds)
+{
+    char control[CMSG_SPACE(2 * sizeof(int))];
+    struct iovec part = {into, LAUNCH_MESSAGE_MAX};
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+
+    ssize_t size = recvmsg(launcher.control, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (size < 0)
+        return errno == EAGAIN || errno == EINTR ? -1 : 0;
+    if (head.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+        _exit(72);
+    into[size] = '\0';
+    struct cmsghdr *item = CMSG_FIRSTHDR(&head);
+    if (item && item->cmsg_type == SCM_RIGHTS && item->cmsg_len == CMSG_LEN(2 * sizeof(int)))
+        memcpy(fds, CMSG_DATA(item), 2 * sizeof(int));
+    return size;
+}
+
+static void end_all(void)
+{
+    launcher.closing = true;
+    epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.control, NULL);
+    if (launcher.client >= 0)
+        epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.client, NULL);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct box *box = launcher.boxes[i], *next; box; box = next) {
+            next = box->next;
+            give_up(box);
+        }
+}
+
+/* One message at a time: between two of them the ends of others are seen to. */
+static void serve_control(void)
+{
+    int fds[2] = {-1, -1};
+    ssize_t size = receive(message, fds);
+
+    if (size == 0)
+        end_all();
+    else if (size > 0 && message[0] == MESSAGE_LAUNCH && fds[1] >= 0)
+        launch(message, (size_t)size, fds[0], fds[1]);
+    else if (size > 0)
+        _exit(73);
+}
+
+/* 'K' ends the sandbox and keeps its counters; 'D', or the end of the connection, ends it and removes everything. */
+static void serve_box(struct box *box)
+{
+    char order;
+    ssize_t size = recv(box->status, &order, 1, MSG_DONTWAIT);
+
+    if (size < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (size == 1 && order == 'K') {
+        if (!box->ended)
+            kill(box->pid, SIGKILL);
+        return;
+    }
+    epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, box->status, NULL);
+    give_up(box);
+}
+
+static bool set_up(int control)
+{
+    struct rlimit files;
+    sigset_t set;
+    int none[2];
+    struct pollfd ready = {.fd = control, .events = POLLIN};
+
+    launcher.control = control;
+    if (poll(&ready, 1, -1) < 0)
+        return false;
+    ssize_t size = receive(setup_message, none);
+    if (size <= 0 || setup_message[0] != MESSAGE_SETUP || !setup_read(setup_message, (size_t)size, &launcher.setup))
+        return false;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    sigfillset(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    launcher.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    launcher.epoll = epoll_create1(EPOLL_CLOEXEC);
+    launcher.self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    /* The end of the control socket is not enough: a process that the client forked may hold a copy of its end. */
+    launcher.client = (int)syscall(SYS_pidfd_open, launcher.setup.client, 0);
+    return launcher.signals >= 0 && launcher.epoll >= 0 && launcher.self >= 0 && launcher.client >= 0 &&
+           getppid() == (pid_t)launcher.setup.client;
+}
+
+static void drain_signals(void)
+{
+    struct signalfd_siginfo taken[8];
+    while (read(launcher.signals, taken, sizeof taken) > 0)
+        ;
+    reap();
+}
+
+static void remove_leftovers(void)
+{
+    const char *at = launcher.setup.fields, *end = at + launcher.setup.fields_size;
+    struct field field;
+    while (field_next(&at, end, &field) > 0)
+        if (field.tag == SETUP_LEFTOVER)
+            rmdir(field.value.at);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int launcher_main(int control)
+{
+    struct epoll_event events[64];
+    int64_t last = 0;
+
+    if (!set_up(control))
+        return 1;
+    prctl(PR_SET_NAME, "proofbox-launch", 0, 0, 0);
+    watch(launcher.signals, &launcher.signals);
+    watch(launcher.client, &launcher.client);
+    watch(launcher.control, &launcher.control);
+    while (!launcher.closing || (launcher.count && now_ms() < last)) {
+        int wait = launcher.unremoved ? RETRY_MS : launcher.closing ? 100 : -1;
+        int ready = epoll_wait(launcher.epoll, events, launcher.closing ? 1 : 64, wait);
+        for (int i = 0; i < ready; i++) {
+            void *what = events[i].data.ptr;
+            if (what == &launcher.signals)
+                continue; /* last: it frees records that other events of this round point to */
+            else if (what == &launcher.control)
+                serve_control();
+            else if (what == &launcher.client)
+                end_all();
+            else
+                serve_box(what);
+            if (launcher.closing)
+                break; /* the same */
+        }
+        drain_signals();
+        if (launcher.unremoved)
+            retry_removals();
+        if (launcher.closing && !last)
+            last = now_ms() + LAST_MS;
+    }
+    remove_leftovers();
+    return launcher.count ? 1 : 0;
+}

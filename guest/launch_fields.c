@@ -1,0 +1,100 @@
+#include "launch.h"
+
+#include <string.h>
+
+/* A NUL follows every value, so that texts can be used where they lie. */
+int field_next(const char **at, const char *end, struct field *out)
+{
+    if (*at == end)
+        return 0;
+    if (end - *at < 6)
+        return -1;
+    uint32_t size;
+    memcpy(&size, *at + 1, 4);
+    if (size >= (size_t)(end - *at) - 5)
+        return -1;
+    const char *value = *at + 5;
+    if (value[size] != '\0')
+        return -1;
+    *out = (struct field){(uint8_t)**at, {value, size}};
+    *at = value + size + 1;
+    return 1;
+}
+
+uint64_t field_number(const struct field *field)
+{
+    uint64_t number = 0;
+    if (field->value.size <= sizeof number)
+        memcpy(&number, field->value.at, field->value.size);
+    return number;
+}
+
+const char *field_second(const struct field *field)
+{
+    size_t first = strlen(field->value.at);
+    return first < field->value.size ? field->value.at + first + 1 : NULL;
+}
+
+bool setup_read(const char *message, size_t size, struct launch_setup *out)
+{
+    const char *at = message + 1, *end = message + size;
+    struct field field;
+    int more;
+    uint64_t version = 0;
+
+    *out = (struct launch_setup){.fields = at, .fields_size = size - 1};
+    while ((more = field_next(&at, end, &field)) > 0) {
+        uint64_t number = field_number(&field);
+        switch (field.tag) {
+        case SETUP_VERSION: version = number; break;
+        case SETUP_CLIENT: out->client = (uint32_t)number; break;
+        case SETUP_UID: out->uid = (uint32_t)number; break;
+        case SETUP_GID: out->gid = (uint32_t)number; break;
+        case SETUP_FULL_IDS: out->full_ids = number != 0; break;
+        case SETUP_CAPABILITIES: out->capabilities = number; break;
+        case SETUP_FILTER:
+            out->filter = field.value.at;
+            out->filter_size = field.value.size;
+            break;
+        case SETUP_MASK:
+        case SETUP_READONLY:
+        case SETUP_LEFTOVER: break;
+        default: return false;
+        }
+    }
+    return more == 0 && version == LAUNCH_VERSION && out->client && out->filter_size >= sizeof(struct k_filter_instruction);
+}
+
+bool launch_read(const char *message, size_t size, struct launch_request *out)
+{
+    const char *at = message + 1, *end = message + size;
+    struct field field;
+    int more;
+    size_t trees = 0;
+
+    *out = (struct launch_request){.fields = at, .fields_size = size - 1};
+    while ((more = field_next(&at, end, &field)) > 0) {
+        uint64_t number = field_number(&field);
+        switch (field.tag) {
+        case LAUNCH_ID: out->id = field.value.at; break;
+        case LAUNCH_HOSTNAME: out->hostname = field.value.at; break;
+        case LAUNCH_HOST_NETWORK: out->host_network = number != 0; break;
+        case LAUNCH_ID_BASE: out->id_base = (uint32_t)number; break;
+        case LAUNCH_DISK: out->disk = number; break;
+        case LAUNCH_INODES: out->inodes = number; break;
+        case LAUNCH_PROCESSES: out->processes = (uint32_t)number; break;
+        case LAUNCH_LAYER:
+        case LAUNCH_VOLUME:
+            if (!field_second(&field) || ++trees > LAUNCH_TREES_MAX)
+                return false;
+            break;
+        case LAUNCH_GROUP: break;
+        case LAUNCH_GROUP_WRITE:
+            if (!field_second(&field))
+                return false;
+            break;
+        default: return false;
+        }
+    }
+    return more == 0 && out->id && out->hostname;
+}

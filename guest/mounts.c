@@ -1,0 +1,268 @@
+/* The sandbox's file system. Runs in its own mount namespace, on the host's tree, until the host's tree is let go.
+ *
+ * No path of a template or of a volume's target is ever resolved from the host's root: a link in them leads to a place
+ * in the sandbox, or nowhere. */
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+static void check(long result, const char *step, const char *what)
+{
+    if (result < 0)
+        launch_fail(step, what);
+}
+
+int mounts_open_tree(const char *path, int userns)
+{
+    unsigned flags = K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC;
+    struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
+    unsigned recursive = 0;
+
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, flags);
+    if (tree < 0 && errno == EINVAL) {
+        /* Without the rights over the host's tree, a directory and what is mounted below it stay together. */
+        recursive = K_AT_RECURSIVE;
+        tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, flags | recursive);
+    }
+    if (tree < 0)
+        return -1;
+    if (userns >= 0) {
+        attributes.attr_set |= K_MOUNT_ATTR_IDMAP;
+        attributes.userns_fd = (uint64_t)userns;
+        if (syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH | recursive, &attributes, sizeof attributes) == 0)
+            return tree;
+        attributes.attr_set &= ~(uint64_t)K_MOUNT_ATTR_IDMAP; /* a file system that cannot: everything is nobody's */
+        attributes.userns_fd = 0;
+    }
+    if (syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH | recursive, &attributes, sizeof attributes) == 0)
+        return tree;
+    int why = errno;
+    close(tree);
+    errno = why;
+    return -1;
+}
+
+static int open_inside(int root, const char *path, uint64_t flags)
+{
+    struct k_open_how how = {.flags = O_CLOEXEC | flags, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
+    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}
+
+/* Opens a place to mount on, inside the sandbox's root; makes what is missing of it. */
+int mounts_target(int root, const char *path, bool directory)
+{
+    char part[4096];
+    size_t size = strlen(path);
+
+    if (size >= sizeof part) {
+        errno = ENAMETOOLONG;
+        launch_fail("make target", path);
+    }
+    int fd = open_inside(root, path, O_PATH);
+    int parent = root;
+    for (size_t start = 0, end; fd < 0 && errno == ENOENT && start < size; start = end + 1) {
+        end = start + strcspn(path + start, "/");
+        if (end == start)
+            continue;
+        bool last = path[end + strspn(path + end, "/")] == '\0';
+        memcpy(part, path, end);
+        part[end] = '\0';
+        int next = open_inside(root, part, O_PATH);
+        if (next < 0 && errno == ENOENT) {
+            char name[256];
+            if (end - start >= sizeof name)
+                launch_fail("make target", path);
+            memcpy(name, path + start, end - start);
+            name[end - start] = '\0';
+            if (last && !directory) {
+                int file = openat(parent, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
+                check(file, "make target", path);
+                close(file);
+            } else {
+                check(mkdirat(parent, name, 0755), "make target", path);
+            }
+            next = open_inside(root, part, O_PATH);
+        }
+        check(next, "make target", path);
+        if (parent != root)
+            close(parent);
+        if (last)
+            fd = next;
+        parent = next;
+        errno = ENOENT;
+    }
+    check(fd, "open target", path);
+    return fd;
+}
+
+static void attach(int tree, int target, const char *what)
+{
+    check(syscall(SYS_move_mount, tree, "", target, "", K_MOVE_MOUNT_F_EMPTY_PATH | K_MOVE_MOUNT_T_EMPTY_PATH),
+          "attach", what);
+}
+
+/* A size-limited file system for everything that the sandbox may write, on a directory of the host that nothing here
+ * needs any more. */
+static const char *make_stage(const struct launch_request *request)
+{
+    static const char *const places[] = {"/tmp", "/run", "/mnt", "/var", "/home", "/opt", "/usr"};
+    char options[128];
+    const char *stage = NULL;
+    struct stat found;
+
+    for (size_t i = 0; !stage && i < sizeof places / sizeof *places; i++)
+        if (lstat(places[i], &found) == 0 && S_ISDIR(found.st_mode))
+            stage = places[i];
+    if (!stage)
+        launch_fail("find a directory for staging", "/tmp");
+    snprintf(options, sizeof options, "mode=0755,size=%llu,nr_inodes=%llu", (unsigned long long)request->disk,
+             (unsigned long long)request->inodes);
+    check(mount("proofbox", stage, "tmpfs", MS_NOSUID | MS_NODEV, options), "mount writable layer", options);
+    check(chdir(stage), "enter", stage);
+    return stage;
+}
+
+struct layers {
+    char lower[8192]; /* "lowerdir=A:B:C" */
+    size_t used;
+};
+
+static void add_lower(struct layers *layers, const char *stage, int index)
+{
+    int more = snprintf(layers->lower + layers->used, sizeof layers->lower - layers->used, "%c%s/%d",
+                        layers->used ? ':' : '=', stage, index);
+    layers->used += (size_t)more;
+    if (layers->used >= sizeof layers->lower / 2) {
+        errno = E2BIG;
+        launch_fail("stack layers", "");
+    }
+}
+
+/* One overlay of the layers in the current directory, all of one target. */
+static void mount_overlay(const char *stage, const struct layers *layers, int number)
+{
+    char options[8192 + 256], upper[64], work[64];
+
+    snprintf(upper, sizeof upper, "%s/upper%d", stage, number);
+    snprintf(work, sizeof work, "%s/work%d", stage, number);
+    check(mkdir(upper, 0755), "make upper directory", upper);
+    check(mkdir(work, 0755), "make work directory", work);
+    snprintf(options, sizeof options, "lowerdir%s,upperdir=%s,workdir=%s,userxattr", layers->lower, upper, work);
+    check(mount("overlay", ".", "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", options);
+}
+
+static bool seen_before(const struct launch_request *request, const struct field *layer)
+{
+    const char *at = request->fields, *end = at + request->fields_size;
+    struct field field;
+    while (field_next(&at, end, &field) > 0 && field.value.at != layer->value.at)
+        if (field.tag == LAUNCH_LAYER && strcmp(field.value.at, layer->value.at) == 0)
+            return true;
+    return false;
+}
+
+/* All layers of one target are moved into the stage and stacked. */
+static void stack_target(const struct launch_request *request, const char *stage, const char *target, int *trees,
+                         int *root, int number)
+{
+    const char *at = request->fields, *end = at + request->fields_size;
+    struct field field;
+    struct layers layers = {.used = 0};
+    char place[32];
+    int index = -1;
+
+    while (field_next(&at, end, &field) > 0) {
+        if (field.tag != LAUNCH_LAYER && field.tag != LAUNCH_VOLUME)
+            continue;
+        index++;
+        if (field.tag != LAUNCH_LAYER || strcmp(field.value.at, target) != 0)
+            continue;
+        snprintf(place, sizeof place, "%s/%d", stage, index);
+        check(mkdir(place, 0755), "make directory", place);
+        check(syscall(SYS_move_mount, trees[index], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "attach layer",
+              field_second(&field));
+        close(trees[index]);
+        add_lower(&layers, stage, index);
+    }
+    int here = *root < 0 ? open("root", O_PATH | O_CLOEXEC) : mounts_target(*root, target, true);
+    check(here, "open target", target);
+    check(fchdir(here), "enter target", target);
+    mount_overlay(stage, &layers, number);
+    close(here);
+    check(chdir(stage), "enter", stage);
+    if (*root < 0)
+        check(*root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC), "open root", "");
+}
+
+static void attach_volume(int root, const struct field *volume, int tree)
+{
+    struct stat found;
+    struct statvfs flags;
+
+    check(fstat(tree, &found), "look at volume", field_second(volume));
+    int target = mounts_target(root, volume->value.at, S_ISDIR(found.st_mode));
+    attach(tree, target, volume->value.at);
+    close(target);
+    /* Believe the result, not the request: a file system may drop the read-only flag. */
+    target = open_inside(root, volume->value.at, O_PATH);
+    check(target, "open volume", volume->value.at);
+    check(fstatvfs(target, &flags), "look at volume", volume->value.at);
+    errno = 0;
+    if (!(flags.f_flag & ST_RDONLY))
+        launch_fail("make volume read-only", volume->value.at);
+    close(target);
+    close(tree);
+}
+
+/* Opens the layers and volumes where the launcher could not: before the stage hides a directory of the host. */
+static size_t open_own_trees(const struct launch_request *request, int *trees)
+{
+    const char *at = request->fields, *end = at + request->fields_size;
+    struct field field;
+    size_t count = 0;
+
+    while (field_next(&at, end, &field) > 0)
+        if (field.tag == LAUNCH_LAYER || field.tag == LAUNCH_VOLUME) {
+            trees[count] = mounts_open_tree(field_second(&field), -1);
+            check(trees[count++], field.tag == LAUNCH_LAYER ? "open layer" : "open volume", field_second(&field));
+        }
+    return count;
+}
+
+void mounts_root(const struct launch_setup *setup, const struct launch_request *request, int *trees, size_t count)
+{
+    const char *at = request->fields, *end = at + request->fields_size;
+    struct field field;
+    int root = -1, number = 0, index = 0;
+
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
+    if (count == 0)
+        open_own_trees(request, trees);
+    const char *stage = make_stage(request);
+    check(mkdir("root", 0755), "make directory", "root");
+    while (field_next(&at, end, &field) > 0)
+        if (field.tag == LAUNCH_LAYER && !seen_before(request, &field))
+            stack_target(request, stage, field.value.at, trees, &root, number++);
+    errno = 0;
+    if (root < 0)
+        launch_fail("find a layer for /", "");
+    mounts_dev(setup, root, stage);
+    mounts_proc(setup, root, stage);
+    for (at = request->fields; field_next(&at, end, &field) > 0;) {
+        if (field.tag == LAUNCH_VOLUME)
+            attach_volume(root, &field, trees[index]);
+        index += field.tag == LAUNCH_LAYER || field.tag == LAUNCH_VOLUME;
+    }
+    check(fchdir(root), "enter root", "");
+    close(root);
+    check(syscall(SYS_pivot_root, ".", "."), "pivot root", "");
+    check(umount2(".", MNT_DETACH), "let go of the host's tree", "");
+    check(chdir("/"), "enter root", "/");
+}

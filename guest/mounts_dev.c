@@ -1,0 +1,110 @@
+/* /dev and /proc of a sandbox. */
+#define _GNU_SOURCE
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+static void check(long result, const char *step, const char *what)
+{
+    if (result < 0)
+        launch_fail(step, what);
+}
+
+/* Enters a directory of the sandbox's root that must not be a link: what is mounted there is looked for by its name. */
+static void enter(int root, const char *name)
+{
+    if (mkdirat(root, name, 0755) < 0 && errno != EEXIST)
+        launch_fail("make directory", name);
+    int here = openat(root, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    check(here, "open directory", name);
+    check(fchdir(here), "enter directory", name);
+    close(here);
+}
+
+/* The devices are the host's nodes, bound one by one. The directory is not sticky: with fs.protected_regular a write
+ * to /dev/null by another user than its owner would fail. It lies in the writable layer, and so do /dev/shm's files:
+ * both count there. */
+void mounts_dev(const struct launch_setup *setup, int root, const char *stage)
+{
+    static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
+    static const char *const links[][2] = {{"/proc/self/fd", "fd"},
+                                           {"/proc/self/fd/0", "stdin"},
+                                           {"/proc/self/fd/1", "stdout"},
+                                           {"/proc/self/fd/2", "stderr"},
+                                           {"pts/ptmx", "ptmx"}};
+    char path[64];
+
+    snprintf(path, sizeof path, "%s/dev", stage);
+    check(mkdir(path, 0755), "make directory", path);
+    enter(root, "dev");
+    check(mount(path, ".", NULL, MS_BIND, NULL), "mount", "/dev");
+    enter(root, "dev");
+    for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
+        int fd = open(nodes[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+        check(fd, "make device", nodes[i]);
+        close(fd);
+        snprintf(path, sizeof path, "/dev/%s", nodes[i]);
+        check(mount(path, nodes[i], NULL, MS_BIND, NULL), "mount", path);
+    }
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        check(symlink(links[i][0], links[i][1]), "make link", links[i][1]);
+    check(mkdir("pts", 0755), "make directory", "/dev/pts");
+    const char *terminals = setup->full_ids ? "newinstance,ptmxmode=0666,mode=0620,gid=5"
+                                            : "newinstance,ptmxmode=0666,mode=0620";
+    check(mount("devpts", "pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals), "mount", "/dev/pts");
+    check(mkdir("shm", 0755), "make directory", "/dev/shm");
+    check(chmod("shm", 01777), "make directory", "/dev/shm");
+    check(mkdir("mqueue", 0755), "make directory", "/dev/mqueue");
+    check(mount("mqueue", "mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/dev/mqueue");
+}
+
+static void hide(const char *path, const char *empty)
+{
+    struct stat found;
+    if (stat(path, &found) < 0) {
+        if (errno == ENOENT || errno == EACCES)
+            return;
+        launch_fail("mask /proc", path);
+    }
+    if (S_ISDIR(found.st_mode))
+        check(mount(empty, path, NULL, MS_BIND, NULL), "mask /proc", path);
+    else
+        check(mount("../dev/null", path, NULL, MS_BIND, NULL), "mask /proc", path);
+}
+
+static void freeze(const char *path)
+{
+    struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY};
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+    if (tree < 0 && errno == ENOENT)
+        return;
+    check(tree, "make /proc read-only", path);
+    check(syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH, &readonly, sizeof readonly), "make /proc read-only", path);
+    check(syscall(SYS_move_mount, tree, "", AT_FDCWD, path, K_MOVE_MOUNT_F_EMPTY_PATH), "make /proc read-only", path);
+    close(tree);
+}
+
+/* The kernel refuses this where the host's own /proc is partly hidden (as in a container): nothing is unmasked. */
+void mounts_proc(const struct launch_setup *setup, int root, const char *stage)
+{
+    const char *at = setup->fields, *end = at + setup->fields_size;
+    struct field field;
+    char empty[64];
+
+    snprintf(empty, sizeof empty, "%s/empty", stage);
+    check(mkdir(empty, 0555), "make directory", empty);
+    enter(root, "proc");
+    check(mount("proc", ".", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/proc");
+    enter(root, "proc");
+    while (field_next(&at, end, &field) > 0) {
+        if (field.tag == SETUP_MASK)
+            hide(field.value.at, empty);
+        else if (field.tag == SETUP_READONLY)
+            freeze(field.value.at);
+    }
+}

@@ -1,0 +1,243 @@
+"""Control groups, v2 and v1: where ours may be, and what is written to make one for a sandbox.
+
+    <place>/proofbox/<owner id>/<sandbox id>
+
+Finding the place reads files; a plan is a pure value. Who carries it out differs: the launcher for ``native``,
+``cgroup_apply`` for the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from proofbox.model.limits import LimitKind, Limits
+
+Controller = Literal["memory", "pids", "cpu", "cpuacct"]
+CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu", "cpuacct")
+
+PROCESS_RESERVE: Final = 16
+"""Processes over the limit on them for the guest and the supervisors that it puts above commands."""
+
+PERIOD_US: Final = 100_000
+LEAST_QUOTA_US: Final = 1_000
+"""The kernel takes no smaller CPU quota."""
+
+TOP: Final = "proofbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Directories below which our groups are made, by controller. At v2 they are all the same directory.
+
+    ``missing`` says in words why a controller has none.
+    """
+
+    version: int
+    directories: Mapping[Controller, Path]
+    swap: bool = False
+    """Swap can be limited."""
+    missing: tuple[str, ...] = ()
+
+    def roots(self) -> tuple[Path, ...]:
+        """The distinct directories."""
+        return tuple(dict.fromkeys(self.directories.values()))
+
+    def enforces(self) -> frozenset[LimitKind]:
+        """The limits that groups at this place enforce."""
+        kinds: Mapping[Controller, LimitKind] = {"memory": "memory", "pids": "processes", "cpu": "cpus"}
+        return frozenset(kind for controller, kind in kinds.items() if controller in self.directories)
+
+
+NOWHERE: Final = Place(0, {}, missing=("no control group hierarchy that this process may write",))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do, in order: make ``directories``, then write ``values``; the value "" stands for the process id."""
+
+    directories: tuple[str, ...] = ()
+    values: tuple[tuple[str, str], ...] = ()
+    by_controller: Mapping[Controller, str] = field(default_factory=dict)
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    root: str
+    point: str
+    kind: str
+    options: frozenset[str]
+    readonly: bool
+
+
+def find_place(root: Path = Path("/")) -> Place:
+    """The best place for groups of this process; ``NOWHERE`` if there is none. ``root`` stands for "/" in tests.
+
+    Mixed hosts (v1 controllers beside an empty v2 hierarchy) count as what holds the memory controller.
+    """
+    mounts = _mounts((root / "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+    own = _own((root / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape"))
+    version_1 = _find_v1(root, mounts, own)
+    if "memory" in version_1.directories:
+        return version_1
+    version_2 = _find_v2(root, mounts, own.get("", "/"))
+    if version_2.directories:
+        return version_2
+    return version_1 if version_1.directories else _nowhere(version_1, version_2)
+
+
+def _nowhere(*tried: Place) -> Place:
+    reasons = tuple(reason for place in tried for reason in place.missing)
+    return Place(0, {}, missing=reasons or NOWHERE.missing)
+
+
+def _mounts(mountinfo: str) -> list[_Mount]:
+    found: list[_Mount] = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        if len(fields) < 6 or len(rest) < 3 or rest[0] not in ("cgroup", "cgroup2"):
+            continue
+        readonly = "ro" in fields[5].split(",") or "ro" in rest[2].split(",")
+        options = frozenset(rest[2].split(","))
+        found.append(_Mount(_unescape(fields[3]), _unescape(fields[4]), rest[0], options, readonly))
+    return found
+
+
+def _unescape(path: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        path = path.replace(code, character)
+    return path
+
+
+def _own(text: str) -> dict[str, str]:
+    """Path of our own group by controller; "" is the v2 hierarchy."""
+    own: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            own[controller] = path
+    return own
+
+
+def _directory(root: Path, mount: _Mount, own: str) -> Path:
+    """Where our own group lies below the mount; the mount itself if it is not to be seen there (a container)."""
+    point = root / mount.point.lstrip("/")
+    prefix = mount.root.rstrip("/")
+    if own == prefix or own.startswith(prefix + "/"):
+        inside = point / own[len(prefix) :].lstrip("/")
+        if inside.is_dir():
+            return inside
+    return point
+
+
+def _find_v1(root: Path, mounts: list[_Mount], own: Mapping[str, str]) -> Place:
+    directories: dict[Controller, Path] = {}
+    missing: list[str] = []
+    for controller in CONTROLLERS:
+        mount = next((each for each in mounts if each.kind == "cgroup" and controller in each.options), None)
+        if mount is None or controller not in own:
+            continue
+        directory = _directory(root, mount, own[controller])
+        if mount.readonly or not os.access(directory, os.W_OK):
+            missing.append(f"control group {directory} ({controller}) cannot be written by uid {os.geteuid()}")
+        else:
+            directories[controller] = directory
+    memory = directories.get("memory")
+    swap = memory is not None and (memory / "memory.memsw.limit_in_bytes").exists()
+    return Place(1, directories, swap, tuple(missing))
+
+
+def _find_v2(root: Path, mounts: list[_Mount], own: str) -> Place:
+    """Ours are made in the root group if we may write it, else in the nearest group above us that may have children.
+
+    A group with processes of its own cannot hand controllers down (but for the root group), so our own group serves
+    only if somebody split it before; a delegated tree is one where a group above us is ours.
+    """
+    mount = next((each for each in mounts if each.kind == "cgroup2"), None)
+    if mount is None:
+        return Place(2, {})
+    point = root / mount.point.lstrip("/")
+    if mount.readonly:
+        return Place(2, {}, missing=(f"{point} is mounted read-only, as in a container",))
+    here = _directory(root, mount, own)
+    above = [here, *(parent for parent in here.parents if parent.is_relative_to(point))]
+    if os.geteuid() == 0 and mount.root == "/" and not (point / "cgroup.type").exists():
+        above = [point, *above]
+    for group in above:
+        usable = _usable_v2(group, root_group=not (group / "cgroup.type").exists())
+        if usable:
+            directories = {controller: group for controller in usable}
+            return Place(2, directories, swap=True)
+    return Place(
+        2,
+        {},
+        missing=(f"no control group from {here} up to {point} is delegated to uid {os.geteuid()} with its controllers",),
+    )
+
+
+def _usable_v2(group: Path, *, root_group: bool) -> tuple[Controller, ...]:
+    """Controllers that children of this group have or can be given."""
+    wanted = {"memory", "pids", "cpu"}
+    try:
+        available = set((group / "cgroup.controllers").read_text().split()) & wanted
+        given = set((group / "cgroup.subtree_control").read_text().split()) & wanted
+        occupied = bool((group / "cgroup.procs").read_text().strip()) and not root_group
+    except OSError:
+        return ()
+    writable = all(os.access(group / name, os.W_OK) for name in ("cgroup.procs", "cgroup.subtree_control"))
+    if not writable or not os.access(group, os.W_OK):
+        return ()
+    usable = given if occupied else available
+    if not usable:
+        return ()
+    # Every v2 group counts CPU time, with or without the cpu controller.
+    return tuple(controller for controller in CONTROLLERS if controller in usable or controller == "cpuacct")
+
+
+def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
+    """The plan for one sandbox. A limit that the place cannot enforce is not in it: refuse it before."""
+    if not place.directories:
+        return Plan()
+    if place.version == 2:
+        return _plan_v2(place, owner, sandbox, limits)
+    wanted = [each for each in CONTROLLERS if each in place.directories and (each != "cpu" or limits.cpus is not None)]
+    paths = {each: str(place.directories[each] / TOP / owner / sandbox) for each in wanted}
+    values: list[tuple[str, str]] = []
+    if limits.memory is not None and "memory" in paths:
+        values.append((f"{paths['memory']}/memory.limit_in_bytes", str(limits.memory)))
+        if place.swap:
+            values.append((f"{paths['memory']}/memory.memsw.limit_in_bytes", str(limits.memory)))
+        else:
+            values.append((f"{paths['memory']}/memory.swappiness", "0"))
+    if limits.processes is not None and "pids" in paths:
+        values.append((f"{paths['pids']}/pids.max", str(limits.processes + PROCESS_RESERVE)))
+    if limits.cpus is not None and "cpu" in paths:
+        values.append((f"{paths['cpu']}/cpu.cfs_period_us", str(PERIOD_US)))
+        values.append((f"{paths['cpu']}/cpu.cfs_quota_us", str(_quota(limits.cpus))))
+    directories = tuple(dict.fromkeys(paths.values()))
+    values += [(f"{directory}/cgroup.procs", "") for directory in directories]
+    return Plan(directories, tuple(values), paths, 1)
+
+
+def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
+    directory = str(place.roots()[0] / TOP / owner / sandbox)
+    values: list[tuple[str, str]] = []
+    if limits.memory is not None and "memory" in place.directories:
+        values.append((f"{directory}/memory.max", str(limits.memory)))
+        if place.swap:
+            values.append((f"{directory}/memory.swap.max", "0"))
+    if limits.processes is not None and "pids" in place.directories:
+        values.append((f"{directory}/pids.max", str(limits.processes + PROCESS_RESERVE)))
+    if limits.cpus is not None and "cpu" in place.directories:
+        values.append((f"{directory}/cpu.max", f"{_quota(limits.cpus)} {PERIOD_US}"))
+    values.append((f"{directory}/cgroup.procs", ""))
+    return Plan((directory,), tuple(values), dict.fromkeys(place.directories, directory), 2)
+
+
+def _quota(cpus: float) -> int:
+    return max(LEAST_QUOTA_US, round(cpus * PERIOD_US))

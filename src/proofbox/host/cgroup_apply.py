@@ -1,0 +1,222 @@
+"""Control groups made, read and removed. All of it is a few short system calls on a file system in memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from proofbox.errors import CreateFailed
+from proofbox.host.cgroup import TOP, Place, Plan
+from proofbox.model.outcome import Usage
+
+_TRIES: Final = 3
+_PATIENCE_S: Final = 5.0
+_PAUSE_S: Final = 0.002
+
+
+def prepare(place: Place, owner: str) -> tuple[str, ...]:
+    """Makes the owner's directories at the place, and hands the controllers down to them at v2.
+
+    Returns them in the order in which they may be removed again. Safe to repeat. Raises ``CreateFailed``.
+    """
+    made: list[str] = []
+    for root in place.roots():
+        top = root / TOP
+        mine = top / owner
+        for attempt in range(_TRIES):
+            try:
+                top.mkdir(mode=0o755, exist_ok=True)
+                mine.mkdir(mode=0o755, exist_ok=True)
+                break
+            except FileNotFoundError as error:  # the last other owner removed the top directory in between
+                if attempt == _TRIES - 1:
+                    raise CreateFailed(f"control group {mine}: {error.strerror}", "cgroup") from error
+            except OSError as error:
+                raise CreateFailed(f"control group {mine}: {error.strerror}", "cgroup") from error
+        if place.version == 2:
+            _hand_down(place, (root, top, mine))
+        made += [str(mine), str(top)]
+    return tuple(made)
+
+
+def _hand_down(place: Place, groups: Iterable[Path]) -> None:
+    wanted = [controller for controller in place.directories if controller != "cpuacct"]
+    for group in groups:
+        control = group / "cgroup.subtree_control"
+        lacking = set(wanted) - set(control.read_text().split())
+        if not lacking:
+            continue
+        try:
+            control.write_text(" ".join(f"+{controller}" for controller in sorted(lacking)))
+        except OSError as error:
+            raise CreateFailed(f"control group {control}: {error.strerror}", "cgroup") from error
+
+
+def apply(plan: Plan, pid: int) -> None:
+    """Carries a plan out for that process. Raises ``CreateFailed``; what was made is removed then."""
+    made: list[str] = []
+    try:
+        for directory in plan.directories:
+            os.mkdir(directory, 0o755)
+            made.append(directory)
+        for path, value in plan.values:
+            _write(path, value or str(pid))
+    except OSError as error:
+        for directory in reversed(made):
+            try:
+                os.rmdir(directory)
+            except OSError as busy:  # the process is in it already; whoever ends it calls `remove`
+                if busy.errno != errno.EBUSY:
+                    raise
+        raise CreateFailed(f"control group {error.filename}: {error.strerror}", "cgroup") from error
+
+
+def _write(path: str, value: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value.encode())
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
+    finally:
+        os.close(fd)
+
+
+def usage(plan: Plan) -> Usage:
+    """What the group's counters say; None where there is no such counter, or the group is gone."""
+    if plan.version == 2:
+        return _usage_v2(plan.directories[0])
+    paths = plan.by_controller
+    memory, pids, cpu, cpuacct = (paths.get(each) for each in ("memory", "pids", "cpu", "cpuacct"))
+    return Usage(
+        cpu_user=_scaled(_number(cpuacct, "cpuacct.usage_user"), 1e-9),
+        cpu_system=_scaled(_number(cpuacct, "cpuacct.usage_sys"), 1e-9),
+        memory_peak=_number(memory, "memory.max_usage_in_bytes"),
+        memory_now=_number(memory, "memory.usage_in_bytes"),
+        oom_kills=_keyed(memory, "memory.oom_control", "oom_kill"),
+        processes_now=_number(pids, "pids.current"),
+        process_denials=_keyed(pids, "pids.events", "max"),
+        throttled=_scaled(_keyed(cpu, "cpu.stat", "throttled_time"), 1e-9),
+    )
+
+
+def _usage_v2(directory: str) -> Usage:
+    return Usage(
+        cpu_user=_scaled(_keyed(directory, "cpu.stat", "user_usec"), 1e-6),
+        cpu_system=_scaled(_keyed(directory, "cpu.stat", "system_usec"), 1e-6),
+        memory_peak=_number(directory, "memory.peak"),
+        memory_now=_number(directory, "memory.current"),
+        oom_kills=_keyed(directory, "memory.events", "oom_kill"),
+        processes_now=_number(directory, "pids.current"),
+        process_denials=_keyed(directory, "pids.events", "max"),
+        throttled=_scaled(_keyed(directory, "cpu.stat", "throttled_usec"), 1e-6),
+    )
+
+
+def oom_kills(plan: Plan) -> int | None:
+    """Processes of the group that the kernel killed for memory."""
+    directory = plan.by_controller.get("memory")
+    if plan.version == 2:
+        return _keyed(directory, "memory.events", "oom_kill")
+    return _keyed(directory, "memory.oom_control", "oom_kill")
+
+
+def _text(directory: str | None, name: str) -> str | None:
+    if directory is None:
+        return None
+    try:
+        fd = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.read(fd, 4096).decode("ascii")
+    except OSError as error:
+        if error.errno == errno.ENODEV:  # removed since it was opened
+            return None
+        raise
+    finally:
+        os.close(fd)
+
+
+def _number(directory: str | None, name: str) -> int | None:
+    text = _text(directory, name)
+    return int(text) if text else None
+
+
+def _keyed(directory: str | None, name: str, key: str) -> int | None:
+    for line in (_text(directory, name) or "").splitlines():
+        found, _, value = line.partition(" ")
+        if found == key:
+            return int(value)
+    return None
+
+
+def _scaled(number: int | None, factor: float) -> float | None:
+    return None if number is None else number * factor
+
+
+def remove(directories: Iterable[str]) -> bool:
+    """Removes groups once, the last one first; whether they are all gone. A busy one is left: try again."""
+    gone = True
+    for directory in reversed(tuple(directories)):
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                raise
+            gone = False
+    return gone
+
+
+def sweep(place: Place, owner: str) -> int:
+    """Ends and removes all groups of a dead owner; how many there were. Blocks up to seconds: run it in a thread."""
+    found = 0
+    for root in place.roots():
+        mine = root / TOP / owner
+        if not mine.is_dir():
+            continue
+        groups = [str(group) for group in mine.iterdir() if group.is_dir()]
+        found += len(groups)
+        until = time.monotonic() + _PATIENCE_S
+        while not remove(groups) and time.monotonic() < until:
+            for group in groups:
+                kill(group)
+            time.sleep(_PAUSE_S)
+        remove((str(root / TOP), str(mine)))
+    return found
+
+
+def kill(group: str) -> None:
+    """Ends every process that is in the group now."""
+    try:
+        _write(f"{group}/cgroup.kill", "1")
+        return
+    except FileNotFoundError:
+        pass
+    try:
+        pids = Path(group, "cgroup.procs").read_text().split()
+    except FileNotFoundError:
+        return
+    for pid in map(int, pids):
+        _kill_member(group, pid)
+
+
+def _kill_member(group: str, pid: int) -> None:
+    """The number may belong to somebody else by now: the process is held first, then looked at, then ended."""
+    try:
+        held = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if str(pid) in Path(group, "cgroup.procs").read_text().split():
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    finally:
+        os.close(held)

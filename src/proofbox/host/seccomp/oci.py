@@ -1,0 +1,76 @@
+"""The same policy in the form that OCI runtimes read (``linux.seccomp``).
+
+Two differences, both forced by the format: where a rule on arguments does not hold, the call fails with the default
+errno instead of the rule's own; and "none of these values" becomes the list of bit patterns that are left, because the
+format compares 64 bits and a value with upper bits set, which the kernel would cut off, must not slip through.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from proofbox.host.seccomp.policy import Condition, Policy, Rule, numbers
+
+_ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
+_WORD = 0xFFFFFFFF
+
+
+def oci_profile(policy: Policy, machine: str) -> dict[str, Any]:
+    """The value of ``linux.seccomp`` in an OCI bundle's ``config.json`` for that machine."""
+    known = numbers(machine)
+    by_errno: dict[int, list[str]] = {}
+    rules: list[dict[str, Any]] = []
+    for name, verdict in sorted(policy.verdicts.items()):
+        if name not in known:
+            continue
+        if isinstance(verdict, Rule):
+            rules += _rule(name, verdict)
+        else:
+            by_errno.setdefault(verdict, []).append(name)
+    plain: list[dict[str, Any]] = []
+    for number, names in sorted(by_errno.items()):
+        plain.append(_entry(names, "SCMP_ACT_ERRNO", errnoRet=number) if number else _entry(names, "SCMP_ACT_ALLOW"))
+    return {
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": policy.default,
+        "architectures": [_ARCHITECTURES[machine]],
+        "syscalls": [*plain, *rules],
+    }
+
+
+def _entry(names: list[str], action: str, **more: Any) -> dict[str, Any]:
+    return {"names": names, "action": action, **more}
+
+
+def _rule(name: str, rule: Rule) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for alternative in rule.alternatives:
+        patterns = [[(one.arg, mask, value) for mask, value in _patterns(one)] for one in alternative]
+        for choice in itertools.product(*patterns):
+            args = [
+                {"index": arg, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+                for arg, mask, value in choice
+            ]
+            entries.append(_entry([name], "SCMP_ACT_ALLOW", args=args))
+    return entries
+
+
+def _patterns(condition: Condition) -> list[tuple[int, int]]:
+    """Masks and the values under them that fulfil the condition, each for itself."""
+    if condition.clear:
+        return [(condition.clear, 0)]
+    if condition.any_of:
+        return [(_WORD, value) for value in condition.any_of]
+    return _others(condition.none_of)
+
+
+def _others(values: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Every word but ``values``: for each prefix of one of them, the sibling that leads to none."""
+    found: list[tuple[int, int]] = []
+    for bit in reversed(range(32)):
+        mask = _WORD >> bit << bit
+        prefixes = {value & mask for value in values}
+        siblings = sorted({prefix ^ (1 << bit) for prefix in prefixes} - prefixes)
+        found += [(mask, sibling) for sibling in siblings]
+    return found
