@@ -15,7 +15,7 @@ from proofbox.errors import StoreFailed
 
 
 def data_home() -> Path:
-    """``$PROOFBOX_HOME``; ``/var/lib/proofbox`` for root; else ``proofbox`` in ``$XDG_DATA_HOME`` or ``~/.local/share``."""
+    """``$PROOFBOX_HOME``; root: ``/var/lib/proofbox``; else ``proofbox`` in ``$XDG_DATA_HOME`` or ``~/.local/share``."""
     named = os.environ.get("PROOFBOX_HOME")
     if named:
         return Path(named)
@@ -38,9 +38,10 @@ def private_directory(path: Path) -> Path:
             f"template store {path}: {error.strerror}; set PROOFBOX_HOME to a directory you own"
         ) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise StoreFailed(
-            f"template store {path}: owned by uid {found.st_uid} with mode {stat.S_IMODE(found.st_mode):04o}; it must be a "
-            f"directory of uid {os.geteuid()} that nobody else can write; set PROOFBOX_HOME to another one"
+            f"template store {path}: owned by uid {found.st_uid} with mode {mode}; it must be a directory of "
+            f"uid {os.geteuid()} that nobody else can write; set PROOFBOX_HOME to another one"
         )
     return path
 

@@ -17,7 +17,7 @@ import msgspec
 from proofbox.errors import StoreFailed
 from proofbox.model.template import Layer, Template
 from proofbox.templates import packages, skeleton
-from proofbox.templates.home import locked, private_directory, workshop, write_atomically
+from proofbox.templates.home import locked, private_directory, remove_tree, workshop, write_atomically
 from proofbox.templates.tree import tree_digest
 
 NAME = "host"
@@ -108,7 +108,8 @@ def _build(home: Path, root: Path) -> Template:
         notes = skeleton.build(root, place / "tree")
         template = _describe(root, tree_digest(place / "tree"), notes)
         kept = private_directory(home / "layers") / template.digest.removeprefix("sha256:")
-        if not kept.exists():
+        if not (kept / "tree").is_dir():
+            remove_tree(kept)  # somebody emptied it; whole ones are never touched
             (place / "template.json").write_bytes(msgspec.json.encode(_at(template, root, kept)))
             place.rename(kept)
     template = _at(template, root, kept)

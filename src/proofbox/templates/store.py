@@ -116,6 +116,12 @@ class Store:
                     continue
         return removed
 
+    def close(self) -> None:
+        """Lets go of every template that this object has pinned, when no sandbox of them is left. It can be used on."""
+        with self._pinning:
+            while self._pins:
+                os.close(self._pins.popitem()[1])
+
     def _import(
         self, name: str, source: str, fill: Callable[[Path], Notes], env: dict[str, str] | None, cwd: str
     ) -> Template:
