@@ -259,10 +259,10 @@ static void drain_signals(void)
 static void remove_leftovers(void)
 {
     const char *at = launcher.setup.fields, *end = at + launcher.setup.fields_size;
-    struct field field;
-    while (field_next(&at, end, &field) > 0)
-        if (field.tag == SETUP_LEFTOVER)
-            rmdir(field.value.at);
+    struct item item;
+    while (item_next(&at, end, &item) > 0)
+        if (item.tag == SETUP_LEFTOVER)
+            rmdir(item.value.at);
 }
 
 static int64_t now_ms(void)

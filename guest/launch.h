@@ -76,15 +76,15 @@ enum {
 };
 
 /* launch_fields.c */
-struct field {
+struct item {
     uint8_t tag;
     struct text value;
 };
-/* The next field at *at: 1, or 0 at the end, or -1 if the message is malformed. */
-int field_next(const char **at, const char *end, struct field *out);
-uint64_t field_number(const struct field *field);
+/* The next item at *at: 1, or 0 at the end, or -1 if the message is malformed. */
+int item_next(const char **at, const char *end, struct item *out);
+uint64_t item_number(const struct item *item);
 /* The part of "first NUL second" after the NUL; NULL if there is none. */
-const char *field_second(const struct field *field);
+const char *item_second(const struct item *item);
 bool setup_read(const char *message, size_t size, struct launch_setup *out);
 bool launch_read(const char *message, size_t size, struct launch_request *out);
 

@@ -26,14 +26,15 @@ static int fail_channel = -1, fail_status = -1;
 _Noreturn void launch_fail(const char *step, const char *what)
 {
     char text[512];
-    const char *why = errno ? strerror(errno) : "";
-    int size = snprintf(text, sizeof text, "F%s%s%s%s%s", step, *what ? " " : "", what, *why ? ": " : "", why);
+    int why = errno;
+    int size = snprintf(text, sizeof text, "F%s%s%s%s%s", step, *what ? " " : "", what, why ? ": " : "",
+                        why ? strerror(why) : "");
     if (size >= (int)sizeof text)
         size = sizeof text - 1;
     send(fail_status, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    char fatal[600];
-    snprintf(fatal, sizeof fatal, "launch: %s", text + 1);
-    send_fatal(fail_channel, fatal);
+    char place[400];
+    snprintf(place, sizeof place, "%s%s%s", step, *what ? " " : "", what);
+    send_fatal(fail_channel, "launch", place, why);
     _exit(1);
 }
 
@@ -213,5 +214,5 @@ _Noreturn void launch_child_main(const struct launch_setup *setup, const struct 
     ready.pid = pid;
     check(send(child.status, &ready, sizeof ready, MSG_NOSIGNAL), "report", "");
     close(child.status);
-    _exit(guest_main(3, 0));
+    guest_main(3, 0);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* A NUL follows every value, so that texts can be used where they lie. */
-int field_next(const char **at, const char *end, struct field *out)
+int item_next(const char **at, const char *end, struct item *out)
 {
     if (*at == end)
         return 0;
@@ -16,36 +16,36 @@ int field_next(const char **at, const char *end, struct field *out)
     const char *value = *at + 5;
     if (value[size] != '\0')
         return -1;
-    *out = (struct field){(uint8_t)**at, {value, size}};
+    *out = (struct item){(uint8_t)**at, {value, size}};
     *at = value + size + 1;
     return 1;
 }
 
-uint64_t field_number(const struct field *field)
+uint64_t item_number(const struct item *item)
 {
     uint64_t number = 0;
-    if (field->value.size <= sizeof number)
-        memcpy(&number, field->value.at, field->value.size);
+    if (item->value.size <= sizeof number)
+        memcpy(&number, item->value.at, item->value.size);
     return number;
 }
 
-const char *field_second(const struct field *field)
+const char *item_second(const struct item *item)
 {
-    size_t first = strlen(field->value.at);
-    return first < field->value.size ? field->value.at + first + 1 : NULL;
+    size_t first = strlen(item->value.at);
+    return first < item->value.size ? item->value.at + first + 1 : NULL;
 }
 
 bool setup_read(const char *message, size_t size, struct launch_setup *out)
 {
     const char *at = message + 1, *end = message + size;
-    struct field field;
+    struct item item;
     int more;
     uint64_t version = 0;
 
     *out = (struct launch_setup){.fields = at, .fields_size = size - 1};
-    while ((more = field_next(&at, end, &field)) > 0) {
-        uint64_t number = field_number(&field);
-        switch (field.tag) {
+    while ((more = item_next(&at, end, &item)) > 0) {
+        uint64_t number = item_number(&item);
+        switch (item.tag) {
         case SETUP_VERSION: version = number; break;
         case SETUP_CLIENT: out->client = (uint32_t)number; break;
         case SETUP_UID: out->uid = (uint32_t)number; break;
@@ -53,8 +53,8 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         case SETUP_FULL_IDS: out->full_ids = number != 0; break;
         case SETUP_CAPABILITIES: out->capabilities = number; break;
         case SETUP_FILTER:
-            out->filter = field.value.at;
-            out->filter_size = field.value.size;
+            out->filter = item.value.at;
+            out->filter_size = item.value.size;
             break;
         case SETUP_MASK:
         case SETUP_READONLY:
@@ -68,16 +68,16 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
 bool launch_read(const char *message, size_t size, struct launch_request *out)
 {
     const char *at = message + 1, *end = message + size;
-    struct field field;
+    struct item item;
     int more;
     size_t trees = 0;
 
     *out = (struct launch_request){.fields = at, .fields_size = size - 1};
-    while ((more = field_next(&at, end, &field)) > 0) {
-        uint64_t number = field_number(&field);
-        switch (field.tag) {
-        case LAUNCH_ID: out->id = field.value.at; break;
-        case LAUNCH_HOSTNAME: out->hostname = field.value.at; break;
+    while ((more = item_next(&at, end, &item)) > 0) {
+        uint64_t number = item_number(&item);
+        switch (item.tag) {
+        case LAUNCH_ID: out->id = item.value.at; break;
+        case LAUNCH_HOSTNAME: out->hostname = item.value.at; break;
         case LAUNCH_HOST_NETWORK: out->host_network = number != 0; break;
         case LAUNCH_ID_BASE: out->id_base = (uint32_t)number; break;
         case LAUNCH_DISK: out->disk = number; break;
@@ -85,12 +85,12 @@ bool launch_read(const char *message, size_t size, struct launch_request *out)
         case LAUNCH_PROCESSES: out->processes = (uint32_t)number; break;
         case LAUNCH_LAYER:
         case LAUNCH_VOLUME:
-            if (!field_second(&field) || ++trees > LAUNCH_TREES_MAX)
+            if (!item_second(&item) || ++trees > LAUNCH_TREES_MAX)
                 return false;
             break;
         case LAUNCH_GROUP: break;
         case LAUNCH_GROUP_WRITE:
-            if (!field_second(&field))
+            if (!item_second(&item))
                 return false;
             break;
         default: return false;

@@ -80,19 +80,19 @@ static bool group_add(const struct text *path, struct launch_result *out)
 static bool make_groups(const struct launch_request *request, struct launch_result *out)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
+    struct item item;
     char pid[16];
     int pid_size = snprintf(pid, sizeof pid, "%d", (int)out->pid);
 
-    while (field_next(&at, end, &field) > 0) {
-        if (field.tag == LAUNCH_GROUP && !group_add(&field.value, out))
+    while (item_next(&at, end, &item) > 0) {
+        if (item.tag == LAUNCH_GROUP && !group_add(&item.value, out))
             return false;
-        if (field.tag != LAUNCH_GROUP_WRITE)
+        if (item.tag != LAUNCH_GROUP_WRITE)
             continue;
-        const char *value = field_second(&field);
+        const char *value = item_second(&item);
         bool child = *value == '\0';
-        if (!put(field.value.at, child ? pid : value, child ? (size_t)pid_size : strlen(value)))
-            return failed(out, "write cgroup", field.value.at);
+        if (!put(item.value.at, child ? pid : value, child ? (size_t)pid_size : strlen(value)))
+            return failed(out, "write cgroup", item.value.at);
     }
     return true;
 }
@@ -116,7 +116,7 @@ static bool open_trees(const struct launch_setup *setup, const struct launch_req
                        size_t *count, struct launch_result *out)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
+    struct item item;
     char path[64];
 
     if (!setup->full_ids)
@@ -125,13 +125,13 @@ static bool open_trees(const struct launch_setup *setup, const struct launch_req
     int userns = open(path, O_RDONLY | O_CLOEXEC);
     if (userns < 0)
         return failed(out, "open user namespace", NULL);
-    while (!out->error[0] && field_next(&at, end, &field) > 0) {
-        if (field.tag != LAUNCH_LAYER && field.tag != LAUNCH_VOLUME)
+    while (!out->error[0] && item_next(&at, end, &item) > 0) {
+        if (item.tag != LAUNCH_LAYER && item.tag != LAUNCH_VOLUME)
             continue;
-        const char *source = field_second(&field);
+        const char *source = item_second(&item);
         int tree = mounts_open_tree(source, userns);
         if (tree < 0)
-            failed(out, field.tag == LAUNCH_LAYER ? "open layer" : "open volume", source);
+            failed(out, item.tag == LAUNCH_LAYER ? "open layer" : "open volume", source);
         else
             trees[(*count)++] = tree;
     }

@@ -1,5 +1,6 @@
 /* One program with several faces, chosen by its first argument. */
 #include "guest.h"
+#include "launch.h"
 #include "ocienter.h"
 
 #include <string.h>
@@ -33,8 +34,16 @@ static int guest_face(int argc, char **argv)
     guest_main(fd, argc > 2 && strcmp(argv[2], "unisolated") == 0);
 }
 
+/* launcher FD: make native sandboxes, as asked for on an inherited socket. */
+static int launcher_face(int argc, char **argv)
+{
+    int fd = argc > 1 ? parse_fd(argv[1]) : -1;
+    return fd < 0 ? 2 : launcher_main(fd);
+}
+
 static const struct face faces[] = {
     {"guest", guest_face},
+    {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
 };
 

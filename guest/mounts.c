@@ -158,12 +158,12 @@ static void mount_overlay(const char *stage, const struct layers *layers, int nu
     check(mount("overlay", ".", "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", options);
 }
 
-static bool seen_before(const struct launch_request *request, const struct field *layer)
+static bool seen_before(const struct launch_request *request, const struct item *layer)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
-    while (field_next(&at, end, &field) > 0 && field.value.at != layer->value.at)
-        if (field.tag == LAUNCH_LAYER && strcmp(field.value.at, layer->value.at) == 0)
+    struct item item;
+    while (item_next(&at, end, &item) > 0 && item.value.at != layer->value.at)
+        if (item.tag == LAUNCH_LAYER && strcmp(item.value.at, layer->value.at) == 0)
             return true;
     return false;
 }
@@ -173,21 +173,21 @@ static void stack_target(const struct launch_request *request, const char *stage
                          int *root, int number)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
+    struct item item;
     struct layers layers = {.used = 0};
     char place[32];
     int index = -1;
 
-    while (field_next(&at, end, &field) > 0) {
-        if (field.tag != LAUNCH_LAYER && field.tag != LAUNCH_VOLUME)
+    while (item_next(&at, end, &item) > 0) {
+        if (item.tag != LAUNCH_LAYER && item.tag != LAUNCH_VOLUME)
             continue;
         index++;
-        if (field.tag != LAUNCH_LAYER || strcmp(field.value.at, target) != 0)
+        if (item.tag != LAUNCH_LAYER || strcmp(item.value.at, target) != 0)
             continue;
         snprintf(place, sizeof place, "%s/%d", stage, index);
         check(mkdir(place, 0755), "make directory", place);
         check(syscall(SYS_move_mount, trees[index], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "attach layer",
-              field_second(&field));
+              item_second(&item));
         close(trees[index]);
         add_lower(&layers, stage, index);
     }
@@ -201,12 +201,12 @@ static void stack_target(const struct launch_request *request, const char *stage
         check(*root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC), "open root", "");
 }
 
-static void attach_volume(int root, const struct field *volume, int tree)
+static void attach_volume(int root, const struct item *volume, int tree)
 {
     struct stat found;
     struct statvfs flags;
 
-    check(fstat(tree, &found), "look at volume", field_second(volume));
+    check(fstat(tree, &found), "look at volume", item_second(volume));
     int target = mounts_target(root, volume->value.at, S_ISDIR(found.st_mode));
     attach(tree, target, volume->value.at);
     close(target);
@@ -225,13 +225,13 @@ static void attach_volume(int root, const struct field *volume, int tree)
 static size_t open_own_trees(const struct launch_request *request, int *trees)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
+    struct item item;
     size_t count = 0;
 
-    while (field_next(&at, end, &field) > 0)
-        if (field.tag == LAUNCH_LAYER || field.tag == LAUNCH_VOLUME) {
-            trees[count] = mounts_open_tree(field_second(&field), -1);
-            check(trees[count++], field.tag == LAUNCH_LAYER ? "open layer" : "open volume", field_second(&field));
+    while (item_next(&at, end, &item) > 0)
+        if (item.tag == LAUNCH_LAYER || item.tag == LAUNCH_VOLUME) {
+            trees[count] = mounts_open_tree(item_second(&item), -1);
+            check(trees[count++], item.tag == LAUNCH_LAYER ? "open layer" : "open volume", item_second(&item));
         }
     return count;
 }
@@ -239,7 +239,7 @@ static size_t open_own_trees(const struct launch_request *request, int *trees)
 void mounts_root(const struct launch_setup *setup, const struct launch_request *request, int *trees, size_t count)
 {
     const char *at = request->fields, *end = at + request->fields_size;
-    struct field field;
+    struct item item;
     int root = -1, number = 0, index = 0;
 
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
@@ -247,18 +247,18 @@ void mounts_root(const struct launch_setup *setup, const struct launch_request *
         open_own_trees(request, trees);
     const char *stage = make_stage(request);
     check(mkdir("root", 0755), "make directory", "root");
-    while (field_next(&at, end, &field) > 0)
-        if (field.tag == LAUNCH_LAYER && !seen_before(request, &field))
-            stack_target(request, stage, field.value.at, trees, &root, number++);
+    while (item_next(&at, end, &item) > 0)
+        if (item.tag == LAUNCH_LAYER && !seen_before(request, &item))
+            stack_target(request, stage, item.value.at, trees, &root, number++);
     errno = 0;
     if (root < 0)
         launch_fail("find a layer for /", "");
     mounts_dev(setup, root, stage);
     mounts_proc(setup, root, stage);
-    for (at = request->fields; field_next(&at, end, &field) > 0;) {
-        if (field.tag == LAUNCH_VOLUME)
-            attach_volume(root, &field, trees[index]);
-        index += field.tag == LAUNCH_LAYER || field.tag == LAUNCH_VOLUME;
+    for (at = request->fields; item_next(&at, end, &item) > 0;) {
+        if (item.tag == LAUNCH_VOLUME)
+            attach_volume(root, &item, trees[index]);
+        index += item.tag == LAUNCH_LAYER || item.tag == LAUNCH_VOLUME;
     }
     check(fchdir(root), "enter root", "");
     close(root);

@@ -93,7 +93,7 @@ static void freeze(const char *path)
 void mounts_proc(const struct launch_setup *setup, int root, const char *stage)
 {
     const char *at = setup->fields, *end = at + setup->fields_size;
-    struct field field;
+    struct item item;
     char empty[64];
 
     snprintf(empty, sizeof empty, "%s/empty", stage);
@@ -101,10 +101,10 @@ void mounts_proc(const struct launch_setup *setup, int root, const char *stage)
     enter(root, "proc");
     check(mount("proc", ".", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/proc");
     enter(root, "proc");
-    while (field_next(&at, end, &field) > 0) {
-        if (field.tag == SETUP_MASK)
-            hide(field.value.at, empty);
-        else if (field.tag == SETUP_READONLY)
-            freeze(field.value.at);
+    while (item_next(&at, end, &item) > 0) {
+        if (item.tag == SETUP_MASK)
+            hide(item.value.at, empty);
+        else if (item.tag == SETUP_READONLY)
+            freeze(item.value.at);
     }
 }
