@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -45,7 +46,12 @@ async def test_events_that_wait_together_share_a_sync(tmp_path: Path, monkeypatc
     """A hundred trials that end at once cost a few syncs of the disk, not a hundred."""
     syncs: list[int] = []
     fdatasync = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), fdatasync(fd)))
+
+    def counted(fd: int) -> None:
+        syncs.append(fd)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
     async with open_writer(tmp_path / "log", tmp_path / "blobs") as writer:
         for i in range(100):
             await writer.append(RunOpened(at=float(i)))
@@ -94,7 +100,7 @@ async def test_a_full_disk_stops_the_body_at_once(tmp_path: Path, small_files: N
     async def fill() -> None:
         async with open_writer(tmp_path / "log", tmp_path / "blobs") as writer:
             for i in range(100):
-                await writer.append(RunOpened(at=float(i)), done=lambda i=i: acknowledged.append(float(i)))
+                await writer.append(RunOpened(at=float(i)), done=partial(acknowledged.append, float(i)))
                 await writer.flush()
             await anyio.sleep_forever()
 

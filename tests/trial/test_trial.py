@@ -32,10 +32,12 @@ class Says:
     name: str = "says"
 
     async def act(self, task: Task, index: int) -> Candidate | None:
-        return self._say(self.candidate)
+        said: Candidate | None = self._say(self.candidate)
+        return said
 
     async def judge(self, task: Task, candidate: Candidate) -> Verdict:
-        return self._say(self.verdict)
+        said: Verdict = self._say(self.verdict)
+        return said
 
     def _say(self, value: Any) -> Any:
         if isinstance(value, BaseException):
