@@ -11,7 +11,7 @@ from proofbox.model.limits import LimitKind
 Cause = Literal["task", "hung", "host", "unknown"]
 """Whose doing a limit was. Until the evidence is classified it is ``unknown``; counters of the kernel prove ``task``."""
 
-LostReason = Literal["channel", "protocol", "guest", "memory", "host", "create", "cancelled"]
+LostReason = Literal["channel", "protocol", "guest", "memory", "wall", "host", "create", "cancelled"]
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):

@@ -34,7 +34,9 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Whether a runtime can run here and what it truly enforces. ``usable`` is false if anything in ``missing`` is fatal."""
+    """Whether a runtime can run here and what it truly enforces. ``usable`` is false if anything in ``missing`` is
+    fatal.
+    """
 
     usable: bool
     level: Level
@@ -44,14 +46,18 @@ class Probe:
     """Several users exist inside (a full id range). Without it every command runs as the sandbox's root."""
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids, ..."""
+    """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids,
+    ...
+    """
     facts: dict[str, str] = field(default_factory=dict)
     """For the record: versions, cgroup version, where the cgroups are, kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a sandbox ended, seen from outside. ``oom`` is the kernel's counter, not a guess. Status as of wait(2), if known."""
+    """How a sandbox ended, seen from outside. ``oom`` is the kernel's counter, not a guess. Status as of wait(2), if
+    known.
+    """
 
     status: int | None
     oom: bool
@@ -66,18 +72,32 @@ class Handle(Protocol):
     def id(self) -> str: ...
 
 
+@runtime_checkable
+class OwnDirectory(Handle, Protocol):
+    """A handle of a runtime without a root of its own: where relative paths start if nobody says otherwise."""
+
+    @property
+    def cwd(self) -> str: ...
+
+
 class Runtime(Protocol):
-    """One for a process; ``owner`` names everything it makes. Methods may be called concurrently for different handles."""
+    """One for a process; ``owner`` names everything it makes. Methods may be called concurrently for different
+    handles.
+    """
 
     name: str
     level: Level
 
     async def probe(self) -> Probe:
-        """Can this host run it. Runs a real sandbox if that is the only proof, with a deadline. Cached by the registry."""
+        """Can this host run it. Runs a real sandbox if that is the only proof, with a deadline. Cached by the
+        registry.
+        """
         ...
 
     async def create(self, spec: SandboxSpec, template: Template) -> Handle:
-        """Makes everything; nothing of the template runs. Raises ``CreateFailed``; leaves nothing then, nor when cancelled."""
+        """Makes everything; nothing of the template runs. Raises ``CreateFailed``; leaves nothing then, nor when
+        cancelled.
+        """
         ...
 
     async def start(self, handle: Handle) -> None:
@@ -97,7 +117,9 @@ class Runtime(Protocol):
         ...
 
     async def stop(self, handle: Handle) -> None:
-        """Ends all its processes and returns when they are gone. What it wrote is kept until ``destroy``. Idempotent."""
+        """Ends all its processes and returns when they are gone. What it wrote is kept until ``destroy``.
+        Idempotent.
+        """
         ...
 
     async def destroy(self, handle: Handle) -> None:
@@ -105,7 +127,9 @@ class Runtime(Protocol):
         ...
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
-        """Takes over the sandboxes of a dead owner that still live. None at runtimes whose sandboxes die with their owner."""
+        """Takes over the sandboxes of a dead owner that still live. None at runtimes whose sandboxes die with their
+        owner.
+        """
         ...
 
     async def sweep(self, owner: Owner) -> int:

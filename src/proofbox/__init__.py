@@ -1,0 +1,124 @@
+"""Runs code that a model wrote, in isolation, thousands of times, and gives scores that can be trusted.
+
+The public names. Importing this does no I/O and imports nothing: each name is loaded where it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from proofbox.errors import (
+        BrokenTask,
+        Busy,
+        CreateFailed,
+        FileFailed,
+        InvalidInput,
+        OperationFailed,
+        ProofboxError,
+        ProtocolViolation,
+        Refused,
+        SandboxLost,
+        StoreFailed,
+        UnknownTemplate,
+        VerifierFailed,
+    )
+    from proofbox.model.limits import DEFAULTS, Limits
+    from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
+    from proofbox.model.spec import Level, Network, SandboxSpec, Volume
+    from proofbox.model.task import Candidate, FunctionTests, Task
+    from proofbox.model.template import Template
+    from proofbox.model.verdict import Verdict
+    from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.commands import Command
+    from proofbox.sandbox.connection import Connection
+    from proofbox.sandbox.files import FileInfo, Files
+    from proofbox.sandbox.host import Host, open_sandbox
+    from proofbox.sandbox.result import CommandResult, CommandUsage
+
+_HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "proofbox.errors": (
+        "BrokenTask",
+        "Busy",
+        "CreateFailed",
+        "FileFailed",
+        "InvalidInput",
+        "OperationFailed",
+        "ProofboxError",
+        "ProtocolViolation",
+        "Refused",
+        "SandboxLost",
+        "StoreFailed",
+        "UnknownTemplate",
+        "VerifierFailed",
+    ),
+    "proofbox.model.limits": ("DEFAULTS", "Limits"),
+    "proofbox.model.outcome": ("Exited", "HitLimit", "Killed", "Lost", "Outcome", "Signaled", "Usage"),
+    "proofbox.model.spec": ("Level", "Network", "SandboxSpec", "Volume"),
+    "proofbox.model.task": ("Candidate", "FunctionTests", "Task"),
+    "proofbox.model.template": ("Template",),
+    "proofbox.model.verdict": ("Verdict",),
+    "proofbox.sandbox.api": ("Sandbox",),
+    "proofbox.sandbox.commands": ("Command",),
+    "proofbox.sandbox.connection": ("Connection",),
+    "proofbox.sandbox.files": ("FileInfo", "Files"),
+    "proofbox.sandbox.host": ("Host", "open_sandbox"),
+    "proofbox.sandbox.result": ("CommandResult", "CommandUsage"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "DEFAULTS",
+    "BrokenTask",
+    "Busy",
+    "Candidate",
+    "Command",
+    "CommandResult",
+    "CommandUsage",
+    "Connection",
+    "CreateFailed",
+    "Exited",
+    "FileFailed",
+    "FileInfo",
+    "Files",
+    "FunctionTests",
+    "HitLimit",
+    "Host",
+    "InvalidInput",
+    "Killed",
+    "Level",
+    "Limits",
+    "Lost",
+    "Network",
+    "OperationFailed",
+    "Outcome",
+    "ProofboxError",
+    "ProtocolViolation",
+    "Refused",
+    "Sandbox",
+    "SandboxLost",
+    "SandboxSpec",
+    "Signaled",
+    "StoreFailed",
+    "Task",
+    "Template",
+    "UnknownTemplate",
+    "Usage",
+    "Verdict",
+    "VerifierFailed",
+    "Volume",
+    "open_sandbox",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'proofbox' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,28 @@
+"""Where the guest program is."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from proofbox.errors import Refused
+
+
+@cache
+def guest_path() -> Path:
+    """The guest's static binary, absolute: ``$PROOFBOX_GUEST`` or the one in the package.
+
+    Raises ``Refused`` with the way to build it where it is missing or cannot be executed.
+    """
+    named = os.environ.get("PROOFBOX_GUEST")
+    path = Path(named).absolute() if named else Path(__file__).resolve().parent.parent / "bin" / "proofbox-guest"
+    if not os.access(path, os.X_OK) or not path.is_file():
+        raise Refused(
+            f"the guest program {path}",
+            (
+                "it is missing or cannot be executed (in a source tree run guest/build.sh, which needs a C compiler; "  # noqa: ISC004
+                "else install the package again, or name a built one with PROOFBOX_GUEST)",
+            ),
+        )
+    return path

@@ -1,0 +1,1 @@
+"""The live box: one guest behind one channel, with commands, files and connections."""

@@ -1,0 +1,373 @@
+"""Commands: run one and wait for it, or start one and talk to it."""
+
+from __future__ import annotations
+
+import posixpath
+import resource
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final, Literal
+
+import anyio
+
+from proofbox.errors import InvalidInput, ProofboxError, Refused, SandboxLost
+from proofbox.kit.loop import Stop, later
+from proofbox.model.limits import Limits
+from proofbox.model.outcome import HitLimit, Usage
+from proofbox.sandbox.channel import READ_SIZE, Channel
+from proofbox.sandbox.connection import Connection
+from proofbox.sandbox.given import as_args, as_count, as_data, as_env, as_path, as_seconds, as_user, is_root
+from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.ops import Ops
+from proofbox.sandbox.result import CommandResult, cut_short, refusal, result_of
+from proofbox.sandbox.stream import Stream
+from proofbox.wire import frames, guest
+
+DEFAULT_KEEP: Final = 10 << 20
+DRAIN_MS: Final = 100
+ANSWER_SECONDS: Final = 15.0
+"""How long after a command's own deadline the guest may take to tell: the transport is always more patient than the
+limit.
+"""
+KILL_SECONDS: Final = 5.0
+MESSAGE_MOST: Final = 16 << 20
+REMEMBERED: Final = 256
+"""Ended commands that are still listed by id."""
+
+Scope = Literal["process", "group", "tree"]
+SCOPES: Final[dict[Scope, int]] = {
+    "process": guest.SCOPE_PROCESS,
+    "group": guest.SCOPE_GROUP,
+    "tree": guest.SCOPE_TREE,
+}
+
+
+@dataclass(slots=True)
+class Setting:
+    """What a command gets where its caller is silent. ``users`` False: there is one user, and nobody is switched to."""
+
+    limits: Limits
+    env: dict[bytes, bytes]
+    cwd: bytes
+    user: bytes
+    users: bool
+    rlimits: tuple[tuple[int, int, int], ...] = ()
+    fields: tuple[bytes, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.fields = tuple([b"%b=%b" % item for item in self.env.items()])
+        asked = ((resource.RLIMIT_NOFILE, self.limits.open_files), (resource.RLIMIT_AS, self.limits.process_memory))
+        self.rlimits = tuple([(int(which), value, value) for which, value in asked if value is not None])
+
+    def env_with(self, env: Mapping[str, str] | None) -> tuple[bytes, ...]:
+        """The whole environment of a command, as ``NAME=value``."""
+        if not env:
+            return self.fields
+        return tuple([b"%b=%b" % item for item in {**self.env, **as_env(env)}.items()])
+
+    def cwd_with(self, cwd: str | bytes | None) -> bytes:
+        """A relative one starts at the sandbox's own."""
+        return self.cwd if cwd is None else posixpath.join(self.cwd, as_path(cwd, "cwd"))
+
+    def user_with(self, user: str | None) -> bytes | None:
+        """None where nobody is to be switched to. Raises ``Refused`` for a user that this host cannot offer."""
+        wanted = self.user if user is None else as_user(user)
+        if self.users:
+            return wanted
+        if not is_root(wanted):
+            raise Refused(
+                f"user {wanted.decode('utf-8', 'replace')!r}",
+                ("sandboxes of this host have root only: it has no range of subordinate ids (see `proofbox doctor`)",),
+            )
+        return None
+
+
+class Commands:
+    """The commands of one sandbox."""
+
+    def __init__(self, life: Life, setting: Setting) -> None:
+        self._life = life
+        self._setting = setting
+        self._ops = Ops()
+        self._started: dict[int, Command] = {}
+        self._counted = True
+        self._quiet: Usage | None = None
+        """The counters when the last command ended and nothing was left that could move them."""
+        self._alone = True
+
+    async def run(
+        self, command: str | Sequence[str | bytes], stdin: bytes | str | None, op: str | None, asked: dict[str, Any]
+    ) -> CommandResult:
+        """See ``Sandbox.run``."""
+        data = None if stdin is None else as_data(stdin, "stdin")
+        run = self.prepare(command, stdin=data is not None, **asked)
+        if op is None:
+            return await self._run(run, data)
+        return await self._ops.once(op, (run, data), lambda: self._run(run, data))
+
+    async def start(self, command: str | Sequence[str | bytes], stdin: bool, asked: dict[str, Any]) -> Command:
+        """See ``Sandbox.start``."""
+        run = self.prepare(command, stdin=stdin, **asked)
+        channel = self._life.channel
+        await channel.room()
+        self._alone = False
+        before = await self.counters()
+        stream = channel.run(run, run.keep)
+        stop = self._patience(stream, run)
+        try:
+            while stream.pid is None and not stream.over:
+                await stream.change()
+        except BaseException:
+            await self.end(channel, stream)
+            raise
+        if stream.refused is not None or stream.error is not None:
+            stop()
+            await self.settle(stream, before)
+        started = self._started[stream.id] = Command(self, channel, stream, before, stop)
+        for old in [each for each in self._started.values() if each.over][:-REMEMBERED]:
+            del self._started[old.id]
+        return started
+
+    def all(self) -> list[Command]:
+        """Those that were started here, running ones and the latest that have ended."""
+        return list(self._started.values())
+
+    def prepare(
+        self,
+        command: str | Sequence[str | bytes],
+        *,
+        cwd: str | bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        stdin: bool = False,
+        timeout: float | None = None,
+        grace: float = 0.0,
+        keep: int | None = DEFAULT_KEEP,
+        merge: bool = False,
+        pty: tuple[int, int] | None = None,
+        channel: bool = False,
+    ) -> guest.Run:
+        """The message for these arguments. Raises ``InvalidInput`` and ``Refused``."""
+        shell, args = as_args(command)
+        setting = self._setting
+        limits = setting.limits
+        wall = limits.command_wall if timeout is None else as_seconds(timeout, "timeout")
+        run = guest.Run(
+            kind=guest.SHELL if shell else guest.ARGV,
+            args=args,
+            env=setting.env_with(env),
+            cwd=setting.cwd_with(cwd),
+            user=setting.user_with(user),
+            stdin=stdin,
+            pty=None if pty is None else (as_count(pty[0], "rows", 65535, 1), as_count(pty[1], "columns", 65535, 1)),
+            deadline_ms=0 if wall is None else max(1, round(wall * 1000)),
+            grace_ms=round(as_seconds(grace, "grace", zero=True) * 1000) if grace else 0,
+            keep=None if keep is None else as_count(keep, "keep"),
+            channel=channel,
+            drain_ms=DRAIN_MS,
+            output_limit=limits.output or 0,
+            rlimits=setting.rlimits,
+            merge=merge,
+        )
+        size = sum(map(len, args)) + sum(map(len, run.env)) + 5 * (len(args) + len(run.env)) + 16_384
+        if size > MESSAGE_MOST:
+            raise InvalidInput(f"the command and its environment have {size} bytes; at most {MESSAGE_MOST} can be sent")
+        return run
+
+    async def counters(self) -> Usage | None:
+        """The sandbox's counters, None where there are none. Not read again where nothing ran since the last
+        reading.
+        """
+        if not self._counted:
+            return None
+        if self._quiet is not None and not self._life.channel.busy:
+            return self._quiet
+        usage = await self._life.usage()
+        self._counted = usage.oom_kills is not None or usage.process_denials is not None
+        return usage if self._counted else None
+
+    async def settle(self, stream: Stream, before: Usage | None) -> CommandResult:
+        """The result of an operation that is over. Raises ``SandboxLost``, ``OperationFailed``, ``Busy``."""
+        if stream.error is not None:
+            if stream.error.reason != "wall":
+                raise stream.lost()
+            limit = self._setting.limits.wall or 0.0
+            elapsed = perf_counter() - stream.begun
+            hit = HitLimit(kind="wall", limit=limit, used=self._life.age(), elapsed=elapsed)
+            return cut_short(stream, hit, elapsed)
+        if stream.refused is not None:
+            raise refusal(stream.refused, f"command {stream.id} in sandbox {self._life.spec.id}")
+        self._quiet = None
+        after = None
+        if before is not None:
+            try:
+                after = await self.counters()
+            except ProofboxError:  # ended since: the command's own result stands
+                after = None
+        result = result_of(stream, self._setting.limits, before, after)
+        if result.left_running != 0:
+            self._alone = False
+        if self._alone:
+            self._quiet = after
+        if getattr(result.outcome, "confirmed", True) is False:
+            self._life.lose(
+                SandboxLost(
+                    f"sandbox {self._life.spec.id}: processes of command {stream.id} did not end when they were killed",
+                    "guest",
+                )
+            )
+        return result
+
+    async def end(self, channel: Channel, stream: Stream) -> None:
+        """Kills a command whose caller was cancelled, and waits until it is gone; else the sandbox is ended."""
+        gone = False
+        try:
+            with anyio.move_on_after(KILL_SECONDS, shield=True):
+                if not stream.over:
+                    channel.kill(stream)
+                    await stream.done.wait()
+                gone = stream.end is None or stream.end.gone or stream.end.how <= guest.SIGNALED
+        finally:
+            if not gone:
+                message = f"command {stream.id} was cancelled and could not be ended, so its sandbox was"
+                self._life.lose(SandboxLost(f"sandbox {self._life.spec.id}: {message}", "cancelled"))
+
+    async def _run(self, run: guest.Run, data: bytes | None) -> CommandResult:
+        channel = self._life.channel
+        await channel.room()
+        before = await self.counters()
+        stream = channel.run(run, run.keep)
+        stop = self._patience(stream, run)
+        try:
+            if data is not None:
+                await channel.send(stream, frames.STDIN, data, eof=True)
+            if not stream.over:
+                await stream.done.wait()
+        except SandboxLost:
+            await stream.done.wait()
+        except BaseException:
+            await self.end(channel, stream)
+            raise
+        finally:
+            stop()
+        return await self.settle(stream, before)
+
+    def _patience(self, stream: Stream, run: guest.Run) -> Stop:
+        """Gives the sandbox up if the guest does not tell of the end of a command long after its deadline."""
+        if not run.deadline_ms:
+            return _nothing
+        seconds = (run.deadline_ms + run.grace_ms + run.drain_ms) / 1000 + ANSWER_SECONDS
+
+        def give_up() -> None:
+            if not stream.over:
+                self._life.lose(self._life.unanswered(f"command {stream.id}", run.deadline_ms / 1000))
+
+        return later(seconds, give_up)
+
+
+class Command:
+    """One command that was started. Its output is kept up to ``keep``, whether somebody reads it or not.
+
+    It runs until it ends, is killed, or its sandbox goes; nobody has to wait for it.
+    """
+
+    def __init__(self, commands: Commands, channel: Channel, stream: Stream, before: Usage | None, stop: Stop) -> None:
+        self._commands = commands
+        self._channel = channel
+        self._stream = stream
+        self._before = before
+        self._stop = stop
+        self._settling = anyio.Lock()
+        self._result: CommandResult | None = None
+        self.id = stream.id
+        self.pid = stream.pid or 0
+
+    @property
+    def over(self) -> bool:
+        """It has ended, or its sandbox has."""
+        return self._stream.over
+
+    @property
+    def channel(self) -> Connection:
+        """Descriptor 3 of the command. Only where ``start`` was told ``channel=True``."""
+        if frames.CHANNEL not in self._stream.incoming:
+            raise InvalidInput(f"command {self.id} was started without a channel; say start(..., channel=True)")
+        return Connection(self._channel, self._stream, own=False)
+
+    async def send(self, data: bytes | str) -> bool:
+        """Sends to its stdin; False if it ended before it had read all. Raises ``InvalidInput`` if there is no
+        stdin.
+        """
+        return await self._channel.send(self._stream, frames.STDIN, as_data(data, "stdin"))
+
+    async def send_eof(self) -> None:
+        """Closes its stdin. Idempotent."""
+        if frames.STDIN in self._stream.outgoing and not self._stream.over:
+            await self._channel.send(self._stream, frames.STDIN, b"", eof=True)
+
+    async def signal(self, number: int, scope: Scope = "process") -> None:
+        """Sends a signal; nothing happens if it has ended. Raises ``SandboxLost``."""
+        if scope not in SCOPES:
+            raise InvalidInput(f"scope {scope!r} is none of {', '.join(SCOPES)}")
+        payload = guest.encode_signal(as_count(number, "signal", 64, 1), SCOPES[scope])
+        self._channel.tell(self._stream, frames.SIGNAL, payload)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Tells its terminal the new size."""
+        payload = guest.encode_resize(as_count(rows, "rows", 65535, 1), as_count(cols, "columns", 65535, 1))
+        self._channel.tell(self._stream, frames.RESIZE, payload)
+
+    async def kill(self) -> CommandResult:
+        """Ends its whole tree, with SIGKILL, and waits until it is gone; if that fails the sandbox is ended."""
+        self._channel.kill(self._stream)
+        with anyio.move_on_after(KILL_SECONDS):
+            return await self.wait()
+        await self._commands.end(self._channel, self._stream)
+        return await self.wait()
+
+    async def wait(self) -> CommandResult:
+        """Its result. Safe to repeat, and to cancel: it goes on. Raises ``SandboxLost``."""
+        await self._stream.done.wait()
+        self._stop()
+        async with self._settling:
+            if self._result is None:
+                self._result = await self._commands.settle(self._stream, self._before)
+            return self._result
+
+    async def output(self) -> AsyncIterator[tuple[int, bytes]]:
+        """(1 or 2, bytes) as they come, from the first byte on, until both have ended. Raises ``SandboxLost``.
+
+        With ``keep=None`` nothing is kept: the command waits for this reader, and there may be only one.
+        """
+        stream = self._stream
+        at = dict.fromkeys([pipe for pipe in stream.incoming if pipe != frames.CHANNEL], 0)
+        while True:
+            over = stream.over
+            some = False
+            for pipe in at:
+                data = self._next(pipe, at)
+                if data:
+                    some = True
+                    yield pipe, data
+            if some:
+                continue
+            if over:
+                if stream.error is not None:
+                    raise stream.lost()
+                return
+            if all(stream.incoming[pipe].eof for pipe in at):
+                return
+            await stream.change()
+
+    def _next(self, pipe: int, at: dict[int, int]) -> bytes:
+        incoming = self._stream.incoming[pipe]
+        if incoming.keep is None:
+            return self._channel.read(self._stream, pipe)
+        data = bytes(incoming.buffer[at[pipe] : at[pipe] + READ_SIZE])
+        at[pipe] += len(data)
+        return data
+
+
+def _nothing() -> None:
+    """There is no timer to stop."""

@@ -1,0 +1,250 @@
+"""The life of one sandbox: a table of states, each step with a deadline, and an end that always happens.
+
+Whatever goes wrong at whatever line, ``end`` runs once, in a task of its own that no caller's cancellation reaches, and
+the runtime removes what there is. A sandbox whose process dies is ended by the kernel and swept by the next reaper.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final, Literal, TypeVar
+
+import anyio
+
+from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, SandboxLost
+from proofbox.kit.loop import Background, Stop, later
+from proofbox.model.outcome import Usage
+from proofbox.model.spec import SandboxSpec
+from proofbox.model.template import Template
+from proofbox.runtime.contract import Ended, Handle, Runtime
+from proofbox.sandbox.channel import Channel
+
+log = logging.getLogger("proofbox.sandbox")
+
+State = Literal["new", "creating", "starting", "connecting", "live", "ending", "ended"]
+
+MOVES: Final[dict[State, frozenset[State]]] = {
+    "new": frozenset({"creating", "ending"}),
+    "creating": frozenset({"starting", "ending"}),
+    "starting": frozenset({"connecting", "ending"}),
+    "connecting": frozenset({"live", "ending"}),
+    "live": frozenset({"ending"}),
+    "ending": frozenset({"ended"}),
+    "ended": frozenset(),
+}
+"""Every state leads to the end, and nothing leads back: no sandbox is ever used twice."""
+
+CREATE_SECONDS: Final = 60.0
+START_SECONDS: Final = 30.0
+HELLO_SECONDS: Final = 30.0
+EXPLAIN_SECONDS: Final = 2.0
+"""How long the runtime may take to tell how a sandbox ended whose channel broke."""
+DESTROY_SECONDS: Final = 30.0
+LIFE_SLACK: Final = 5.0
+"""Seconds after the wall limit at which the guest ends itself, should the host not have done it."""
+
+T = TypeVar("T")
+
+
+class Life:
+    """One sandbox from nothing to nothing. ``channel`` is there as long as it is live."""
+
+    def __init__(self, runtime: Runtime, spec: SandboxSpec, template: Template) -> None:
+        self.spec = spec
+        self.state: State = "new"
+        self.timings: dict[str, float] = {}
+        self.handle: Handle | None = None
+        self._runtime = runtime
+        self._template = template
+        self._channel: Channel | None = None
+        self._error: SandboxLost | None = None
+        self._begun = 0.0
+        self._gone = anyio.Event()
+        self._stop_wall: Stop | None = None
+        self._explaining: Background | None = None
+        self._ending: Background | None = None
+
+    @property
+    def channel(self) -> Channel:
+        """Raises ``SandboxLost`` with the reason if the sandbox is not live."""
+        if self.state != "live" or self._channel is None:
+            raise (
+                copy.copy(self._error)
+                if self._error
+                else SandboxLost(f"sandbox {self.spec.id} is {self.state}, not live", "cancelled")
+            )
+        return self._channel
+
+    async def open(self) -> None:
+        """Create, start, connect, greet. Raises ``CreateFailed``; then, and when cancelled, nothing of it is left."""
+        try:
+            self.handle = await self._step("creating", "create", CREATE_SECONDS, self._create)
+            await self._step("starting", "start", START_SECONDS, self._start)
+            await self._step("connecting", "connect", HELLO_SECONDS, self._connect)
+            self._move("live")
+        except (CreateFailed, ProtocolViolation) as error:
+            await self.end(error)
+            raise
+        except SandboxLost as error:
+            await self.end(error)
+            raise CreateFailed(str(error), error.reason) from error
+        except OSError as error:
+            await self.end(None)
+            raise CreateFailed(f"sandbox {self.spec.id}: {self._runtime.name}: {error}", "host") from error
+        except BaseException:
+            await self.end(None)
+            raise
+
+    async def end(self, error: SandboxLost | None = None) -> None:
+        """Ends it and removes all of it; who waits gets ``error``. Idempotent; returns when it is gone, cancelled or
+        not.
+        """
+        self._finish(error)
+        if self._ending is not None:
+            with anyio.CancelScope(shield=True):
+                await self._ending.wait()
+
+    async def wait(self) -> SandboxLost:
+        """Waits until it is gone; the reason. Safe to cancel."""
+        await self._gone.wait()
+        return self._error or SandboxLost(f"sandbox {self.spec.id} is gone", "cancelled")
+
+    def lose(self, error: SandboxLost) -> None:
+        """Fails all who wait at once and ends the sandbox in the background. Idempotent, safe in a callback."""
+        if self.state not in ("ending", "ended"):
+            log.debug("sandbox %s: %s", self.spec.id, error)
+            self._finish(error)
+
+    def unanswered(self, what: str, seconds: float) -> SandboxLost:
+        """The error for a guest that is silent long after a limit of its own."""
+        return SandboxLost(
+            f"sandbox {self.spec.id}: its guest is silent about the end of {what} long after its limit of {seconds:g} s",
+            "guest",
+        )
+
+    async def usage(self) -> Usage:
+        """The runtime's counters. Raises ``SandboxLost`` after the end."""
+        if self.handle is None or self.state in ("ending", "ended"):
+            raise (
+                copy.copy(self._error)
+                if self._error
+                else SandboxLost(f"sandbox {self.spec.id} is {self.state}", "cancelled")
+            )
+        return await self._runtime.usage(self.handle)
+
+    def age(self) -> float:
+        """Seconds since its start."""
+        return perf_counter() - self._begun if self._begun else 0.0
+
+    async def _step(self, state: State, phase: str, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+        self._move(state)
+        begun = perf_counter()
+        try:
+            with anyio.fail_after(seconds):
+                return await work()
+        except TimeoutError:
+            message = f"sandbox {self.spec.id}: {self._runtime.name} was {state} for more than {seconds:g} s"
+            raise CreateFailed(f"{message}; the host is overloaded, or `proofbox doctor` tells why", phase) from None
+        finally:
+            self.timings[phase] = perf_counter() - begun
+
+    async def _create(self) -> Handle:
+        return await self._runtime.create(self.spec, self._template)
+
+    async def _start(self) -> None:
+        assert self.handle is not None
+        self._begun = perf_counter()
+        if self.spec.limits.wall is not None:
+            self._stop_wall = later(self.spec.limits.wall, self._wall_passed)
+        await self._runtime.start(self.handle)
+
+    async def _connect(self) -> None:
+        assert self.handle is not None
+        sock = await self._runtime.connect(self.handle)
+        self._channel = Channel(sock, self.spec.id, self._channel_lost)
+        wall = self.spec.limits.wall
+        life_ms = int((wall + LIFE_SLACK) * 1000) if wall is not None else 0
+        await self._channel.hello(life_ms, unisolated=self._runtime.level == "none")
+
+    def _wall_passed(self) -> None:
+        limit = self.spec.limits.wall
+        self.lose(SandboxLost(f"sandbox {self.spec.id} reached its wall limit of {limit:g} s and was ended", "wall"))
+
+    def _channel_lost(self, violation: ProtocolViolation | None) -> None:
+        if violation is not None:
+            self.lose(violation)
+        else:
+            self._explaining = Background(self._explain, f"proofbox explain {self.spec.id}")
+
+    async def _explain(self) -> None:
+        """The channel has ended: asks the runtime why, so that whoever waits gets the reason and not the symptom."""
+        ended: Ended | None = None
+        if self.handle is not None and self.state not in ("ending", "ended"):
+            with anyio.move_on_after(EXPLAIN_SECONDS):
+                ended = await self._runtime.wait(self.handle)
+        fatal = self._channel.fatal if self._channel is not None else ""
+        where = f"sandbox {self.spec.id}"
+        wall = self.spec.limits.wall
+        if self.state == "connecting":
+            self.lose(
+                CreateFailed(f"{where} did not come up: {fatal or _status(ended)}", fatal.partition(":")[0] or "guest")
+            )
+        elif ended is not None and ended.oom:
+            limit = self.spec.limits.memory
+            self.lose(SandboxLost(f"{where} was ended by the kernel: out of memory (limit {limit} bytes)", "memory"))
+        elif wall is not None and self.age() >= wall:
+            self._wall_passed()
+        else:
+            self.lose(SandboxLost(f"{where} is gone: {fatal or _status(ended)}", "guest"))
+
+    def _finish(self, error: SandboxLost | None) -> None:
+        if self.state in ("ending", "ended"):
+            return
+        self._error = error or SandboxLost(f"sandbox {self.spec.id} was closed", "cancelled")
+        self._move("ending")
+        if self._stop_wall is not None:
+            self._stop_wall()
+        if self._channel is not None:
+            self._channel.fail(self._error)
+        if self.handle is None:
+            self._move("ended")
+        else:
+            self._ending = Background(self._destroy, f"proofbox end of {self.spec.id}")
+
+    async def _destroy(self) -> None:
+        assert self.handle is not None
+        begun = perf_counter()
+        try:
+            with anyio.move_on_after(DESTROY_SECONDS, shield=True) as scope:
+                await self._runtime.destroy(self.handle)
+            if scope.cancelled_caught:
+                log.error("sandbox %s: %s did not remove it in %g s", self.spec.id, self._runtime.name, DESTROY_SECONDS)
+        except (ProofboxError, OSError) as error:
+            log.error("sandbox %s: %s could not remove all of it: %s", self.spec.id, self._runtime.name, error)
+        finally:
+            self.timings["destroy"] = perf_counter() - begun
+            self._move("ended")
+
+    def _move(self, state: State) -> None:
+        if state not in MOVES[self.state]:
+            raise (
+                copy.copy(self._error)
+                if self._error
+                else SandboxLost(f"sandbox {self.spec.id} cannot go from {self.state} to {state}", "host")
+            )
+        self.state = state
+        if state == "ended":
+            self._gone.set()
+
+
+def _status(ended: Ended | None) -> str:
+    if ended is None:
+        return "its channel broke, and its runtime does not tell why"
+    if ended.status is None:
+        return "its guest ended"
+    if ended.status & 0x7F:
+        return f"its guest was ended by signal {ended.status & 0x7F}"
+    return f"its guest exited with {ended.status >> 8}"
