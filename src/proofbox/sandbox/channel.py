@@ -157,8 +157,8 @@ class Channel:
         while True:
             if stream.over:
                 return self._ended(stream)
-            credit = stream.outgoing.get(pipe)
-            if credit is None:
+            credit = stream.outgoing.get(pipe, 0)
+            if pipe not in stream.outgoing or pipe in stream.closed:
                 raise InvalidInput(
                     f"pipe {pipe} of operation {stream.id} was closed, or was not asked for at its start"
                 )
@@ -174,7 +174,7 @@ class Channel:
                 at += size
                 if last:
                     if eof:
-                        del stream.outgoing[pipe]
+                        stream.closed.add(pipe)
                     return True
                 await self.room()
             else:

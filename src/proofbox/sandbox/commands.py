@@ -303,7 +303,7 @@ class Command:
 
     async def send_eof(self) -> None:
         """Closes its stdin. Idempotent."""
-        if frames.STDIN in self._stream.outgoing and not self._stream.over:
+        if self._stream.takes(frames.STDIN):
             await self._channel.send(self._stream, frames.STDIN, b"", eof=True)
 
     async def signal(self, number: int, scope: Scope = "process") -> None:

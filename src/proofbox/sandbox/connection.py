@@ -38,7 +38,7 @@ class Connection:
 
     async def send_eof(self) -> None:
         """Tells the other side that nothing more comes. Idempotent."""
-        if frames.CHANNEL in self._stream.outgoing and not self._stream.over:
+        if self._stream.takes(frames.CHANNEL):
             await self._channel.send(self._stream, frames.CHANNEL, b"", eof=True)
 
     async def receive(self, most: int = READ_SIZE) -> bytes:

@@ -76,6 +76,7 @@ class Stream:
     __slots__ = (
         "_news",
         "begun",
+        "closed",
         "deadline",
         "done",
         "end",
@@ -105,6 +106,9 @@ class Stream:
         self.output_limit = 0
         self.incoming = incoming
         self.outgoing = dict.fromkeys(outgoing, FIRST_CREDIT)
+        """Pipe towards the guest -> credit."""
+        self.closed: set[int] = set()
+        """Pipes towards the guest whose EOF was sent; credit for what was sent before may still come."""
         self.pid: int | None = None
         self.end: guest.End | None = None
         self.refused: guest.Refused | None = None
@@ -179,6 +183,10 @@ class Stream:
         if not self.done.is_set():
             self.error = error
             self.finish()
+
+    def takes(self, pipe: int) -> bool:
+        """Bytes can be sent down this pipe."""
+        return pipe in self.outgoing and pipe not in self.closed and not self.over
 
     def lost(self) -> SandboxLost:
         """The error to raise: a copy, since several tasks raise it and each adds its own traceback."""
