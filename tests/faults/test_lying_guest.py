@@ -73,8 +73,11 @@ async def test_all_commands_of_a_lost_sandbox_are_told(fake: FakeRuntime, fake_h
     assert len(told) == 4
 
 
-async def test_a_guest_that_never_answers_does_not_outlast_the_deadline(fake: FakeRuntime, fake_host: Host) -> None:
+async def test_a_guest_that_never_answers_does_not_outlast_the_deadline(
+    fake: FakeRuntime, fake_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The host has a clock of its own: a silent guest is lost soon after the command's deadline."""
+    monkeypatch.setattr("proofbox.sandbox.commands.ANSWER_SECONDS", 0.2)
     fake.scripts = lambda spec: Faults(silent=True)
     async with fake_host.open_sandbox() as box:
         with anyio.fail_after(30):

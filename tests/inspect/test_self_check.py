@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("inspect_ai", reason="inspect-ai is not installed: pip install 'proofbox[inspect]'")
 
-from inspect_ai.util._sandbox.self_check import *  # noqa: E402, F403 - this is how a provider runs it
+from inspect_ai.util._sandbox.self_check import *  # noqa: F403 - this is how a provider runs it
 
-from proofbox.errors import Refused  # noqa: E402
-from proofbox.integrations.inspect import ProofboxConfig, ProofboxSandboxEnvironment  # noqa: E402
+from proofbox.errors import Refused
+from proofbox.integrations.inspect import ProofboxConfig, ProofboxSandboxEnvironment
 
 if TYPE_CHECKING:
     from inspect_ai.util import SandboxEnvironment

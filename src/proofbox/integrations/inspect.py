@@ -95,7 +95,7 @@ class ProofboxSandboxEnvironment(SandboxEnvironment):
     async def sample_init(
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
-        """Opens the sandbox. Raises ``Refused`` with what this host lacks; leaves nothing on failure or cancellation."""
+        """Opens the sandbox. Raises ``Refused`` with what this host lacks; then, or when cancelled, nothing is left."""
         asked = _config(config)
         host = await Host.local(asked.runtime, asked.level)
         async with AsyncExitStack() as opening:

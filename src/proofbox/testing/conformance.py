@@ -10,8 +10,8 @@
         yield host
         await host.aclose()
 
-pytest with anyio's plugin (it comes with anyio) collects the checks. One that needs an ability which the runtime's probe
-does not offer is skipped with the probe's reason; what the runtime claims has to pass.
+pytest with anyio's plugin (it comes with anyio) collects the checks. One that needs an ability which the runtime's
+probe does not offer is skipped with the probe's reason; what the runtime claims has to pass.
 """
 
 from __future__ import annotations

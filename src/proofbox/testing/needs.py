@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from proofbox.model.limits import Limits, LimitKind
+from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import LEVELS, Level
 from proofbox.runtime.contract import Probe
 from proofbox.sandbox.api import Sandbox

@@ -103,6 +103,8 @@ class FakeStream:
 
     def pipes(self) -> list[int]:
         """Those that lead to the host and need an EOF."""
+        if not self.pid:  # a connection
+            return [frames.CHANNEL]
         if self.run.file_op is not None or self.run.merge or self.run.pty is not None:
             out = [frames.STDOUT]
         else:

@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import pathlib
-import stat
 
 import anyio
 import pytest
@@ -45,7 +44,7 @@ async def test_a_name_may_hold_any_byte(box: Sandbox, place: str, name: str) -> 
     """Written, listed, read, renamed and removed under a name that no text and no shell can hold."""
     path = f"{place}/{os.fsdecode(NAMES[name])}"
     await box.write(path, b"content")
-    assert [os.fsencode(entry.name) for entry in await box.files.list(place)] == [NAMES[name]]
+    assert [os.fsencode(entry.path) for entry in await box.files.list(place)] == [NAMES[name]]
     assert await box.read(path) == b"content"
     await box.files.rename(path, f"{place}/plain")
     assert (await box.run(["cat", f"{place}/plain"])).stdout == "content"
@@ -82,7 +81,7 @@ async def test_a_directory_is_never_overwritten(box: Sandbox, place: str) -> Non
 async def test_parents_are_made_only_when_asked(box: Sandbox, place: str) -> None:
     """By default they are; without them the error is that of a missing directory."""
     await box.write(f"{place}/a/b/c", "x")
-    assert stat.S_ISDIR((await box.files.stat(f"{place}/a/b")).mode)
+    assert (await box.files.stat(f"{place}/a/b")).kind == "directory"
     with pytest.raises(FileFailed) as caught:
         await box.write(f"{place}/d/e", "x", parents=False)
     assert caught.value.errno == errno.ENOENT
@@ -101,7 +100,7 @@ async def test_a_write_replaces_at_once(box: Sandbox, place: str) -> None:
     await reader.send(b"go\n")
     assert hashlib.sha256(old).hexdigest() in (await reader.wait()).stdout
     assert await box.read(f"{place}/file") == new
-    assert [entry.name for entry in await box.files.list(place)] == ["file"], "nothing half-made stays beside it"
+    assert [entry.path for entry in await box.files.list(place)] == ["file"], "nothing half-made stays beside it"
 
 
 @check()
@@ -111,7 +110,7 @@ async def test_mode_and_append_do_what_they_say(box: Sandbox, place: str) -> Non
     await box.write(f"{place}/tool", "echo one\n", append=True)
     assert (await box.run([f"{place}/tool"])).stdout == "one\n"
     await box.write(f"{place}/tool", "#!/bin/sh\necho two\n")
-    assert stat.S_IMODE((await box.files.stat(f"{place}/tool")).mode) == 0o750
+    assert (await box.files.stat(f"{place}/tool")).mode == 0o750
     assert (await box.run([f"{place}/tool"])).stdout == "two\n"
     await box.files.chmod(f"{place}/tool", 0o600)
     assert (await box.run([f"{place}/tool"])).returncode == 126
@@ -131,14 +130,14 @@ async def test_directories_can_be_made_listed_and_removed(box: Sandbox, place: s
     """A full directory is removed only recursively; a link to elsewhere is removed, not followed."""
     await box.write(f"{place}/keep/file", "kept")
     await box.files.mkdir(f"{place}/gone/deep", parents=True)
-    await box.files.symlink(f"{place}/keep", f"{place}/gone/link")
+    await box.files.symlink(f"{place}/gone/link", f"{place}/keep")
     assert await box.files.readlink(f"{place}/gone/link") == f"{place}/keep"
-    assert sorted(entry.name for entry in await box.files.list(f"{place}/gone")) == ["deep", "link"]
+    assert sorted(entry.path for entry in await box.files.list(f"{place}/gone")) == ["deep", "link"]
     with pytest.raises(FileFailed) as caught:
         await box.files.remove(f"{place}/gone")
     assert caught.value.errno == errno.ENOTEMPTY
     await box.files.remove(f"{place}/gone", recursive=True)
-    assert [entry.name for entry in await box.files.list(place)] == ["keep"]
+    assert [entry.path for entry in await box.files.list(place)] == ["keep"]
     assert await box.read(f"{place}/keep/file") == b"kept"
 
 
@@ -148,9 +147,9 @@ async def test_paths_never_lead_to_the_host(box: Sandbox, place: str, tmp_path: 
     secret = tmp_path / "secret"
     secret.write_text("of the host")
     up = "../" * 20
-    await box.files.symlink(str(secret), f"{place}/absolute")
-    await box.files.symlink(up + str(secret).lstrip("/"), f"{place}/relative")
-    await box.files.symlink("/proc/1/root" + str(secret), f"{place}/magic")
+    await box.files.symlink(f"{place}/absolute", str(secret))
+    await box.files.symlink(f"{place}/relative", up + str(secret).lstrip("/"))
+    await box.files.symlink(f"{place}/magic", "/proc/1/root" + str(secret))
     for path in (f"{place}/absolute", f"{place}/relative", f"{place}/magic", f"{place}/{up}{secret}", str(secret)):
         with pytest.raises(FileFailed):
             await box.read(path)

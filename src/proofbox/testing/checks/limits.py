@@ -24,7 +24,7 @@ async def test_passing_the_memory_limit_is_named(open_box: OpenBox) -> None:
         result = await box.run(f"exec {EAT}", timeout=60)
         assert isinstance(result.outcome, HitLimit), result.outcome
         assert (result.outcome.kind, result.outcome.limit) == ("memory", 64 * MIB)
-        assert result.usage.oom_kills >= 1
+        assert (result.usage.oom_kills or 0) >= 1
         after = await box.run("echo on")
         assert (after.stdout, after.usage.oom_kills) == ("on\n", 0)
         assert ((await box.usage()).oom_kills or 0) >= 1
@@ -35,7 +35,7 @@ async def test_a_grandchild_that_is_killed_for_memory_is_reported(open_box: Open
     """Also where the command itself exits with 0."""
     async with open_box(limits=Limits(memory=64 * MIB)) as box:
         result = await box.run(f"({EAT}); exit 0", timeout=60)
-        assert result.usage.oom_kills >= 1
+        assert (result.usage.oom_kills or 0) >= 1
         assert isinstance(result.outcome, HitLimit) or result.outcome == Exited(0)
 
 
@@ -55,7 +55,7 @@ async def test_the_limit_on_processes_refuses_forks_and_counts_them(open_box: Op
     async with open_box(limits=Limits(processes=24)) as box:
         result = await box.run("i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; wait", timeout=0.8)
         assert "fork" in result.stderr.lower()
-        assert result.usage.process_denials >= 1
+        assert (result.usage.process_denials or 0) >= 1
         await box.kill_all()
         assert (await box.run("echo on")).stdout == "on\n"
 
@@ -63,7 +63,7 @@ async def test_the_limit_on_processes_refuses_forks_and_counts_them(open_box: Op
 @pytest.mark.parametrize("where", ["/tmp", "/var/tmp", "/usr", "/dev/shm", "$HOME"])
 @check(enforces=("disk",))
 async def test_the_disk_limit_says_no_space_left(open_box: OpenBox, where: str) -> None:
-    """Wherever the sandbox can write, it is bounded, the program is told so, and it can go on once it has cleaned up."""
+    """Wherever the sandbox can write it is bounded, the program is told so, and goes on once it has cleaned up."""
     async with open_box(limits=Limits(disk=8 * MIB)) as box:
         result = await box.run(f"head -c 24M /dev/zero > {where}/fill")
         assert result.outcome == Exited(1)

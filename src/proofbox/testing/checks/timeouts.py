@@ -53,9 +53,7 @@ async def test_nothing_happens_after_a_deadline(box: Sandbox, place: str) -> Non
 @check()
 async def test_a_grace_time_lets_the_program_finish(box: Sandbox) -> None:
     """SIGTERM comes first; what is printed in answer is kept, and it is still the limit that ended it."""
-    result = await box.run(
-        "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.02; done", timeout=0.3, grace=20
-    )
+    result = await box.run("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.02; done", timeout=0.3, grace=20)
     assert isinstance(result.outcome, HitLimit)
     assert result.stdout == "up\nbye\n"
 
@@ -109,7 +107,7 @@ async def test_a_limit_for_every_command_counts_where_the_command_has_none(open_
 async def test_a_tree_that_keeps_forking_is_ended(open_box: OpenBox, marker: str) -> None:
     """A command that starts processes faster than they can be listed is gone after its deadline all the same."""
     async with open_box(limits=Limits(processes=100)) as box:
-        storm = "f() {{ (setsid sh -c 'sleep {0}' &) 2>/dev/null; }}; while :; do f; done".format(marker)
+        storm = f"f() {{ (setsid sh -c 'sleep {marker}' &) 2>/dev/null; }}; while :; do f; done"
         result = await box.run(storm, timeout=0.5, keep=1000)
         assert isinstance(result.outcome, HitLimit)
         assert result.outcome.confirmed
