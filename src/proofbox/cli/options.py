@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from proofbox.cli import parse
 from proofbox.model.limits import LIMIT_KINDS
-from proofbox.model.spec import LEVELS
+from proofbox.model.spec import LEVELS, Level
+
+if TYPE_CHECKING:
+    from proofbox.sandbox.host import Host
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,6 +39,21 @@ def isolation(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+@contextlib.asynccontextmanager
+async def local_host(runtime: str | None, level: Level, allow_unisolated: bool) -> AsyncIterator[Host]:
+    """This machine with what isolates, closed at the end: nothing of it is left then. Raises as ``Host.local``."""
+    import anyio
+
+    from proofbox.sandbox.host import Host
+
+    host = await Host.local(runtime, level, allow_unisolated=allow_unisolated)
+    try:
+        yield host
+    finally:
+        with anyio.CancelScope(shield=True):
+            await host.aclose()
 
 
 def _limits(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Any:

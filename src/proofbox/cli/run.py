@@ -133,15 +133,18 @@ class Session:
 
     async def _judge(self) -> Report:
         from proofbox.cli import prepare
-        from proofbox.sandbox import Host
+        from proofbox.trial.facts import host_facts
         from proofbox.trial.run import run_tasks
-        from proofbox.verify import FunctionVerifier
+        from proofbox.verify.function import FunctionVerifier
 
+        asked = self.config
         only = self.store.open(self.resume).record().plan.trials if self.resume else None
-        work = prepare.work(self.config, self.pattern, only)
-        host = await Host.local(self.config.runtime, self.config.level, allow_unisolated=self.config.allow_unisolated)
-        async with FunctionVerifier(host, limits=self.config.limits) as verifier:
-            facts = await prepare.facts(host, self.config, work.tasks)
+        work = prepare.work(asked, self.pattern, only)
+        async with (
+            options.local_host(asked.runtime, asked.level, asked.allow_unisolated) as host,
+            FunctionVerifier(host, limits=asked.limits) as verifier,
+        ):
+            facts = await host_facts(host, work.tasks, asked.limits)
             click.echo(prepare.describe(facts, self.config, work), err=True)
             with self.display as show:
                 return await run_tasks(

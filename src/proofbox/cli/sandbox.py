@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,15 +13,14 @@ import click
 from proofbox.cli import options, parse
 
 if TYPE_CHECKING:
-    from proofbox.model.outcome import Outcome
-    from proofbox.sandbox import Command, CommandResult, Sandbox
+    from proofbox.model.outcome import HitLimit
+    from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.commands import Command
+    from proofbox.sandbox.result import CommandResult
 
 HARNESS: Final = 125
 LIMIT: Final = 124
 """As timeout(1)."""
-EVERYTHING: Final = 1 << 62
-"""Bytes of output to pass on: what is shown as it comes is not kept."""
-
 SHELL: Final = "if command -v bash >/dev/null 2>&1; then exec bash -i; fi; exec sh -i"
 
 
@@ -54,21 +54,21 @@ def _box_options(command: Any) -> Any:
     return options.isolation(command)
 
 
-def _open(template: str, given: dict[str, Any]) -> contextlib.AbstractAsyncContextManager[Sandbox]:
-    from proofbox.sandbox import open_sandbox
-
-    return open_sandbox(
-        template,
-        runtime=given["runtime"],
-        level=given["level"],
-        allow_unisolated=given["allow_unisolated"],
-        limits=given["limits"],
-        network=given["network"],
-        user=given["user"],
-        cwd=given["cwd"],
-        env=parse.environment(given["env"]),
-        volumes=[parse.volume(item) for item in given["volumes"]],
-    )
+@contextlib.asynccontextmanager
+async def _open(template: str, given: dict[str, Any]) -> AsyncIterator[Sandbox]:
+    async with (
+        options.local_host(given["runtime"], given["level"], given["allow_unisolated"]) as host,
+        host.open_sandbox(
+            template,
+            limits=given["limits"],
+            network=given["network"],
+            user=given["user"],
+            cwd=given["cwd"],
+            env=parse.environment(given["env"]),
+            volumes=[parse.volume(item) for item in given["volumes"]],
+        ) as box,
+    ):
+        yield box
 
 
 @sandbox.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -94,7 +94,7 @@ async def _run(
     import anyio
 
     async with _open(template, given) as box:
-        job = await box.start(command, stdin=stdin, timeout=timeout, keep=EVERYTHING)
+        job = await box.start(command, stdin=stdin, timeout=timeout, keep=None)
         async with anyio.create_task_group() as beside:
             beside.start_soon(_interrupts, job)
             if stdin:
@@ -127,7 +127,7 @@ async def _shell(template: str, given: dict[str, Any]) -> int:
 
     given["env"] = (f"TERM={os.environ.get('TERM', 'xterm')}", *given["env"])
     async with _open(template, given) as box:
-        job = await box.start(SHELL, stdin=True, pty=terminal.size(0), keep=EVERYTHING)
+        job = await box.start(SHELL, stdin=True, pty=terminal.size(0), keep=None)
         with terminal.raw(0):
             async with anyio.create_task_group() as beside:
                 beside.start_soon(_feed, job)
@@ -151,7 +151,8 @@ async def _feed(job: Command) -> None:
     from proofbox.cli import terminal
 
     async for data in terminal.typed(0):
-        await job.send(data)
+        if not await job.send(data):
+            return
     await job.send_eof()
 
 
@@ -192,16 +193,13 @@ def _status(result: CommandResult) -> int:
     """The exit status that stands for it; what is not the command's own doing is said on standard error."""
     from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Signaled
 
-    outcome: Outcome = result.outcome
-    match outcome:
+    match result.outcome:
         case Exited(code):
             return code
         case Signaled(number):
-            if result.usage.oom_kills:
-                click.echo("proofbox: killed by the kernel: the sandbox's memory limit was reached", err=True)
             return 128 + number
-        case HitLimit():
-            click.echo(f"proofbox: {_describe_limit(outcome)}", err=True)
+        case HitLimit() as hit:
+            click.echo(f"proofbox: {_describe_limit(hit)}", err=True)
             return LIMIT
         case Killed():
             click.echo("proofbox: the command was killed on request", err=True)
@@ -211,6 +209,6 @@ def _status(result: CommandResult) -> int:
             return HARNESS
 
 
-def _describe_limit(hit: Any) -> str:
+def _describe_limit(hit: HitLimit) -> str:
     used = "" if hit.used is None else f", used {hit.used:g}"
     return f"limit {hit.kind} of {hit.limit:g} ended the command after {hit.elapsed:.3g} s{used}"
