@@ -238,6 +238,23 @@ async def test_what_the_callback_raises_ends_the_run_and_leaves_nothing(lab: Lab
         await lab.run(tasks("hang", "hang"), on_event=broken)
     assert caught.group_contains(LookupError)
     assert lab.alive == 0
+    last = list(lab.latest().events())[-1]
+    assert isinstance(last, RunClosed)
+    assert last.closing == "failed"
+
+
+async def test_every_trial_starts_from_the_recorded_template(lab: Lab, tasks: Tasks) -> None:
+    """The verifier is given the digest that the run's record names, not a name that may change its meaning."""
+    seen: set[str] = set()
+    judge = lab._judge
+
+    async def watching(task: Task, index: int) -> Any:
+        seen.add(task.template)
+        return await judge(task, index)
+
+    lab._judge = watching
+    await lab.run(tasks("passed", "failed"))
+    assert seen == set(lab.latest().record().host.templates.values()) == {"sha256:0"}
 
 
 async def test_a_group_has_one_reward_or_none_for_each_trial(lab: Lab, tasks: Tasks) -> None:

@@ -106,6 +106,13 @@ async def test_what_the_agent_raises_unexpectedly_is_blamed_on_the_agent(task: T
     assert done.candidate is None
 
 
+async def test_what_is_no_candidate_is_the_agents_failure(task: Task) -> None:
+    """A plain text, for instance: the verifier is not asked, and not blamed."""
+    done = await attempt(task, 0, Says(candidate="    return 1"), Says(verdict=AssertionError("was asked")))
+    assert done.failure is not None
+    assert (done.failure.code, done.failure.blame) == ("agent_failed", "agent")
+
+
 @pytest.mark.parametrize(
     "verdict",
     [

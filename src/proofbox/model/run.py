@@ -73,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def uniform(cls, tasks: Iterable[Task], n: int) -> Plan:
+        """``n`` trials of each."""
         return cls(trials={task.id: n for task in tasks})
 
     @property
@@ -109,6 +110,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     task_set: str
     """Digest over all tasks, their tests included."""
+    tasks: int = 0
+    """How many tasks the set has; a plan from a samples file may name fewer."""
     samples: str | None = None
     host: HostFacts
 

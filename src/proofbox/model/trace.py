@@ -24,7 +24,7 @@ TEXT: Final = 4 * 1024
 JUDGED: Final[frozenset[Ending]] = frozenset({"passed", "failed", "limit"})
 
 Phase = Literal["agent", "verify"]
-Closing = Literal["complete", "cancelled", "stopped"]
+Closing = Literal["complete", "cancelled", "stopped", "failed"]
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, data: bytes) -> Payload:
+        """Names the bytes, and holds them where they are few."""
         return cls(digest=digest(data), size=len(data), inline=data if len(data) <= INLINE else None)
 
 
@@ -58,6 +59,8 @@ class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="attempt_started"):
+    """One try began, at ``at``; ``attempt`` counts from 1 over all processes of the run."""
+
     trial: TrialId
     attempt: int
     at: float

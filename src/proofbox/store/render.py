@@ -99,6 +99,8 @@ def _pass_at_k(report: Report) -> str:
         note += ", broken lines apart, which belong to no task." if report.broken else "."
     else:
         note += "strict is the same: everything was judged."
+    if (left_out := report.record.tasks - len(report.record.plan.trials)) > 0:
+        note += f" No trial was asked for of {left_out} other tasks of the set; they are in neither figure."
     return table(rows, "lrr") + "\n" + textwrap.indent(textwrap.fill(note, WIDTH - 2), "  ")
 
 

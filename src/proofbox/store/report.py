@@ -18,6 +18,7 @@ from proofbox.model.trace import (
     JUDGED,
     AttemptEnded,
     AttemptStarted,
+    Closing,
     Event,
     Failure,
     RunClosed,
@@ -30,7 +31,8 @@ from proofbox.store.runs import RunDir
 
 REPORT_FORMAT: Final = 1
 
-State = Literal["complete", "cancelled", "stopped", "open"]
+State = Closing | Literal["open"]
+"""``open``: not closed, so it goes on at this moment or its process was killed."""
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +60,16 @@ class TrialLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of which trials were asked for."""
+
     task: str
     asked: int
     endings: dict[Ending, int]
 
 
 class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Trials that one limit ended, for one cause."""
+
     kind: LimitKind
     cause: Cause
     trials: int

@@ -1,12 +1,20 @@
-"""What is checked about a verdict before it counts. A verifier may be anybody's."""
+"""What is checked about a candidate and a verdict before they count. Agents and verifiers may be anybody's."""
 
 from __future__ import annotations
 
 import msgspec
 
-from proofbox.errors import SandboxLost, VerifierFailed
+from proofbox.errors import AgentFailed, SandboxLost, VerifierFailed
+from proofbox.model.task import Candidate
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
+
+
+def handed_in(candidate: Candidate | None) -> Candidate | None:
+    """The candidate. Raises ``AgentFailed`` for what is none."""
+    if candidate is not None and not isinstance(candidate, Candidate):
+        raise AgentFailed(f"the agent returned {type(candidate).__name__}, neither a Candidate nor None")
+    return candidate
 
 
 def trusted(verdict: Verdict) -> Verdict:

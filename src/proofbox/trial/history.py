@@ -16,6 +16,7 @@ class History:
         self._judged: dict[TrialId, Ending] = {}
 
     def see(self, event: Event) -> None:
+        """Takes the next event."""
         if isinstance(event, AttemptStarted):
             self._attempts[event.trial] = max(event.attempt, self._attempts.get(event.trial, 0))
         elif isinstance(event, TrialEnded) and event.ending in JUDGED:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 
@@ -13,17 +14,19 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from proofbox.agent.contract import Agent
 from proofbox.errors import BrokenTask, InvalidInput
 from proofbox.model.ids import run_id
 from proofbox.model.run import HostFacts, Plan, RunConfig, RunRecord, task_set_digest
 from proofbox.model.task import Task
-from proofbox.model.trace import Closing, RunClosed, RunOpened
+from proofbox.model.trace import Closing, RunClosed, RunOpened, recordable
 from proofbox.store.report import Report, read_report
 from proofbox.store.runs import RunDir, Store
+from proofbox.store.writer import Writer
 from proofbox.trial.attempts import Retry
 from proofbox.trial.history import History
 from proofbox.trial.runner import Progress, Runner
-from proofbox.trial.trial import Agent, Verifier
+from proofbox.trial.trial import Verifier
 
 
 async def run_tasks(
@@ -49,56 +52,55 @@ async def run_tasks(
     Cancelled, it leaves a run that can be resumed and no attempt half-booked. Raises ``StoreFailed`` if the run cannot
     be recorded; what was announced as ended is on disk.
     """
-    plan = plan or Plan.uniform(tasks, config.n)
-    by_id = {task.id: task for task in tasks}
-    if unknown := [task for task in plan.trials if task not in by_id]:
-        raise BrokenTask(
-            f"trials were asked for of {len(unknown)} tasks that are not in the set: {', '.join(unknown[:5])}"
-        )
-    record = RunRecord(
-        id=run_id(datetime.now(UTC), os.urandom(3)),
-        at=time.time(),
-        config=config,
-        plan=plan,
-        task_set=task_set_digest(tasks),
-        samples=samples,
-        host=msgspec.structs.replace(host, versions={**versions(), **host.versions}),
-    )
+    record = _record(config, tasks, plan or Plan.uniform(tasks, config.n), samples, host)
+    by_id = {task.id: _pinned(task, host) for task in tasks}
     run = await anyio.to_thread.run_sync(_directory, store, record, resume)
     if on_open is not None:
         on_open(run)
     history = History()
     async with run.open_writer(history.see) as writer:
         retry = Retry(attempts=config.attempts)
-        await writer.append(RunOpened(at=time.time(), dropped=writer.dropped))
-        runner = Runner(
-            plan,
-            by_id,
-            agent,
-            verifier,
-            writer,
-            history,
-            jobs=config.jobs,
-            retry=retry,
-            stop=config.stop,
-            on_event=on_event,
-        )
-        closing: Closing = "cancelled"
-        try:
+        runner = Runner(record.plan, by_id, agent, verifier, writer, history, config.jobs, retry, config.stop, on_event)
+        async with _recorded(runner, writer):
             await runner.run()
-            closing = "stopped" if runner.stopped else "complete"
-        finally:
-            with anyio.CancelScope(shield=True):
-                await writer.append(
-                    RunClosed(
-                        at=time.time(),
-                        closing=closing,
-                        why=runner.stopped or "",
-                        attempts=runner.attempts,
-                        overhead=runner.overhead,
-                    )
-                )
     return await anyio.to_thread.run_sync(read_report, run)
+
+
+def _record(config: RunConfig, tasks: Sequence[Task], plan: Plan, samples: str | None, host: HostFacts) -> RunRecord:
+    known = {task.id for task in tasks}
+    if unknown := [task for task in plan.trials if task not in known]:
+        names = ", ".join(unknown[:5])
+        raise BrokenTask(f"trials were asked for of {len(unknown)} tasks that are not in the set: {names}")
+    return RunRecord(
+        id=run_id(datetime.now(UTC), os.urandom(3)),
+        at=time.time(),
+        config=config,
+        plan=plan,
+        task_set=task_set_digest(tasks),
+        tasks=len(tasks),
+        samples=samples,
+        host=msgspec.structs.replace(host, versions={**versions(), **host.versions}),
+    )
+
+
+@asynccontextmanager
+async def _recorded(runner: Runner, writer: Writer) -> AsyncIterator[None]:
+    """The record that a process began to write, and, however the body ends, how."""
+    await writer.append(RunOpened(at=time.time(), dropped=writer.dropped))
+    closing: Closing = "cancelled"
+    why = ""
+    try:
+        yield
+        closing, why = ("stopped", runner.stopped) if runner.stopped else ("complete", "")
+    except Exception as error:
+        closing, why = "failed", recordable(f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        with anyio.CancelScope(shield=True):
+            end = RunClosed(
+                at=time.time(), closing=closing, why=why, attempts=runner.attempts, overhead=runner.overhead
+            )
+            await writer.append(end)
 
 
 def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
@@ -108,6 +110,11 @@ def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
     if differences := run.record().differences(record):
         raise InvalidInput(f"run {run.id} cannot be resumed with this: " + "; ".join(differences))
     return run
+
+
+def _pinned(task: Task, host: HostFacts) -> Task:
+    """The task with its template named by the recorded digest: all trials start from it, whatever the name means later."""
+    return msgspec.structs.replace(task, template=host.templates.get(task.template, task.template))
 
 
 def versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
+from proofbox.agent.contract import Agent
 from proofbox.model.run import Plan, StopRule
 from proofbox.model.task import Task
 from proofbox.model.trace import AttemptEnded, AttemptStarted, TrialEnded
@@ -18,7 +19,7 @@ from proofbox.trial.attempts import Retry
 from proofbox.trial.history import History
 from proofbox.trial.record import record
 from proofbox.trial.stop import Alarm
-from proofbox.trial.trial import Agent, Verifier, attempt
+from proofbox.trial.trial import Verifier, attempt
 from proofbox.trial.turns import Turn, Turns
 
 
@@ -47,7 +48,6 @@ class Runner:
         verifier: Verifier,
         writer: Writer,
         history: History,
-        *,
         jobs: int = 4,
         retry: Retry | None = None,
         stop: StopRule | None = None,

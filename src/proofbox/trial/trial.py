@@ -12,22 +12,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from proofbox.agent.contract import Agent
 from proofbox.errors import AgentFailed, ProofboxError, VerifierFailed
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
 from proofbox.model.verdict import Verdict
-from proofbox.trial.checks import trusted
-
-
-class Agent(Protocol):
-    name: str
-
-    async def act(self, task: Task, index: int) -> Candidate | None:
-        """Does the work of trial ``index``. None: it has nothing for this one, and it is not run."""
-        ...
+from proofbox.trial.checks import handed_in, trusted
 
 
 class Verifier(Protocol):
+    """Judges candidates. Called concurrently."""
+
     async def judge(self, task: Task, candidate: Candidate) -> Verdict:
         """Judges in sandboxes of its own. Raises ``SandboxLost`` or ``VerifierFailed`` where it cannot say."""
         ...
@@ -49,7 +44,7 @@ async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> A
     phase: Phase = "agent"
     try:
         with _timed(done.timings, phase):
-            done.candidate = await agent.act(task, index)
+            done.candidate = handed_in(await agent.act(task, index))
         if done.candidate is not None:
             phase = "verify"
             with _timed(done.timings, phase):
