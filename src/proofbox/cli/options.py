@@ -32,7 +32,7 @@ def isolation(command: F) -> F:
                 "limits",
                 metavar="KIND=VALUE",
                 multiple=True,
-                callback=_limits,
+                callback=parse.parsed(parse.limits),
                 help=f"Such as memory=512M or wall=30s; repeatable. Kinds: {', '.join(LIMIT_KINDS)}.",
             ),
         )
@@ -54,7 +54,3 @@ async def local_host(runtime: str | None, level: Level, allow_unisolated: bool) 
     finally:
         with anyio.CancelScope(shield=True):
             await host.aclose()
-
-
-def _limits(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Any:
-    return parse.parsed(lambda _: parse.limits(given))(ctx, param, "")

@@ -98,12 +98,15 @@ def environment(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def volume(text: str) -> Volume:
-    """``SOURCE:TARGET``; the last colon counts, the source becomes absolute. Raises ``InvalidInput``."""
-    source, colon, target = text.rpartition(":")
-    if not colon or not source or not target.startswith("/"):
-        raise InvalidInput(f"--volume {text!r}: write SOURCE:TARGET, with an absolute path as target")
-    return Volume(os.path.abspath(source), target)
+def volumes(given: Iterable[str]) -> tuple[Volume, ...]:
+    """``["SOURCE:TARGET"]``; the last colon counts, the source becomes absolute. Raises ``InvalidInput``."""
+    found = []
+    for text in given:
+        source, colon, target = text.rpartition(":")
+        if not colon or not source or not target.startswith("/"):
+            raise InvalidInput(f"--volume {text!r}: write SOURCE:TARGET, with an absolute path as target")
+        found.append(Volume(os.path.abspath(source), target))
+    return tuple(found)
 
 
 def show_size(amount: float) -> str:
@@ -130,10 +133,10 @@ def whole_numbers(text: str) -> tuple[int, ...]:
     return tuple(count(part) for part in text.split(","))
 
 
-def parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
-    """An option's callback: its text through ``parse``; what that refuses is a usage error that names the option."""
+def parsed(parse: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
+    """An option's callback: what was given through ``parse``; what that refuses is a usage error which names it."""
 
-    def callback(ctx: click.Context, param: click.Parameter, value: str | None) -> T | None:
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> T | None:
         if value is None:
             return None
         try:

@@ -37,9 +37,20 @@ def sandbox() -> None:
 def _box_options(command: Any) -> Any:
     for option in (
         click.option(
-            "--volume", "volumes", multiple=True, metavar="SOURCE:TARGET", help="A path of the host, read-only."
+            "--volume",
+            "volumes",
+            multiple=True,
+            metavar="SOURCE:TARGET",
+            callback=parse.parsed(parse.volumes),
+            help="A path of the host, read-only.",
         ),
-        click.option("--env", multiple=True, metavar="NAME=VALUE", help="Added to the template's; repeatable."),
+        click.option(
+            "--env",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=parse.parsed(parse.environment),
+            help="Added to the template's; repeatable.",
+        ),
         click.option("--cwd", metavar="PATH", help="Where it starts (default: the template's)."),
         click.option("--user", metavar="USER", help="Who it runs as: a name or uid (default: the template's)."),
         click.option(
@@ -64,8 +75,8 @@ async def _open(template: str, given: dict[str, Any]) -> AsyncIterator[Sandbox]:
             network=given["network"],
             user=given["user"],
             cwd=given["cwd"],
-            env=parse.environment(given["env"]),
-            volumes=[parse.volume(item) for item in given["volumes"]],
+            env=given["env"],
+            volumes=given["volumes"],
         ) as box,
     ):
         yield box
@@ -125,7 +136,7 @@ async def _shell(template: str, given: dict[str, Any]) -> int:
 
     from proofbox.cli import terminal
 
-    given["env"] = (f"TERM={os.environ.get('TERM', 'xterm')}", *given["env"])
+    given["env"] = {"TERM": os.environ.get("TERM", "xterm"), **given["env"]}
     async with _open(template, given) as box:
         job = await box.start(SHELL, stdin=True, pty=terminal.size(0), keep=None)
         with terminal.raw(0):

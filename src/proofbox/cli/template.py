@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from proofbox.cli import parse
+
 if TYPE_CHECKING:
     from proofbox.model.template import Template
 
@@ -39,18 +41,23 @@ def list_(as_json: bool) -> None:
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--name", required=True, help="What it shall be called: a-z 0-9 . _ / -.")
 @click.option("--cwd", default="/", show_default=True, help="Where commands start.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Its environment; repeatable (default: a usual PATH).")
-def import_(path: Path, name: str, cwd: str, env: tuple[str, ...]) -> None:
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=parse.parsed(parse.environment),
+    help="Its environment; repeatable (default: a usual PATH).",
+)
+def import_(path: Path, name: str, cwd: str, env: dict[str, str]) -> None:
     """Takes a root file system, a directory or a tar archive, into the store.
 
     The same content has the same digest. An existing NAME stands for the new one afterwards. Safe to repeat.
     """
-    from proofbox.cli import parse
     from proofbox.templates import store
 
     kept = store.open_store()
     take = kept.import_directory if stat.S_ISDIR(path.stat().st_mode) else kept.import_tar
-    made = take(path, name, env=parse.environment(env) if env else None, cwd=cwd)
+    made = take(path, name, env=env or None, cwd=cwd)
     click.echo(f"{made.name}  {made.digest}")
     for key, value in sorted(made.facts.items()):
         click.echo(f"  {key}: {value}")
