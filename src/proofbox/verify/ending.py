@@ -23,7 +23,7 @@ COMPUTING: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of one candidate. ``usage`` is read from outside its sandbox, after the candidate was stopped."""
+    """All that is known of one candidate. ``usage`` was read from outside its sandbox, after its end."""
 
     found: Found
     result: CommandResult
@@ -132,5 +132,5 @@ def _cause(usage: Usage, used: float) -> Cause:
 def _limit_text(limit: HitLimit, reason: str) -> str:
     unit = {"command_wall": "s", "memory": "bytes", "output": "bytes", "processes": "processes"}.get(limit.kind, "")
     used = "unknown" if limit.used is None else f"{limit.used:.10g}"
-    text = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s): {reason}"
-    return recordable(text, 1000)
+    head = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s)"
+    return recordable(f"{head}: {reason}", 1000)

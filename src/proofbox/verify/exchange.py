@@ -1,4 +1,4 @@
-"""One candidate's calls: bytes between its sandbox and its grader, a clock, and the verdict that comes from the grader."""
+"""One candidate's calls: bytes between its sandbox and its grader, a clock, and the grader's verdict."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ WORDS: Final[frozenset[str]] = frozenset({"passed", "failed", "gone", "again", "
 
 
 class Connection(Protocol):
-    """A stream of bytes to one process in a sandbox. ``receive`` gives b"" at the end; both raise ``SandboxLost``."""
+    """A stream of bytes to one process in a sandbox.
 
-    async def send(self, data: bytes) -> None: ...
+    ``receive`` gives b"" at the end, ``send`` to one that has ended does nothing; both raise ``SandboxLost``.
+    """
+
+    async def send(self, data: bytes) -> object: ...
 
     async def receive(self) -> bytes: ...
 
@@ -94,7 +97,7 @@ class Exchange:
         self._began = self._started = anyio.current_time()
 
     async def run(self) -> Found:
-        """The verdict. Raises ``SandboxLost`` (the candidate's sandbox) or ``VerifierFailed`` (the grader, either way of it)."""
+        """The verdict. Raises ``SandboxLost`` (the candidate's) or ``VerifierFailed`` (whatever it was)."""
         verdict: tuple[Word, str] | None = None
         failure: ProofboxError | None = None
         lost: list[ProofboxError] = []

@@ -1,4 +1,4 @@
-"""Frames of ``inside/channel.py`` on the host: split, counted, passed on; what a candidate sent is never decoded here."""
+"""Frames of ``inside/channel.py`` on the host: split and passed on; what a candidate sent is never decoded here."""
 
 from __future__ import annotations
 

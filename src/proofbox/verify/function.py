@@ -1,7 +1,8 @@
 """Judges function tasks: the candidate's function in a sandbox of its own, the asserts in a grader sandbox.
 
-Design section 8.4. Between the two only plain data travels, through the host, which does not look into it. The verdict is the
-grader's; the host adds only what it measured itself: the clock, how the candidate's process ended, the kernel's counters.
+Design section 8.4. Between the two only plain data travels, through the host, which does not look into it. The verdict
+is the grader's; the host adds only what it measured itself: the clock, how the candidate's process ended, the kernel's
+counters.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from proofbox.verify.plan import planned_calls
 from proofbox.verify.texts import CANDIDATE
 
 if TYPE_CHECKING:
-    from proofbox.sandbox.api import Command, Sandbox
-    from proofbox.sandbox.result import CommandResult
+    from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.commands import Command
     from proofbox.sandbox.host import Host
+    from proofbox.sandbox.result import CommandResult
 
 LOG: Final = 4096
 """Bytes of each of stdout and stderr that are kept for a person."""
@@ -42,13 +44,12 @@ LEAVE: Final = 0.5
 class FunctionVerifier:
     """Use as an async context manager; it holds the graders. Any number of ``judge`` may run at once.
 
-    ``limits`` are for the candidates' sandboxes, where the task is silent. At the end of the context every sandbox is gone.
+    ``limits`` are for the candidates' sandboxes, where the task is silent. After the context every sandbox is gone.
     """
 
     def __init__(self, host: Host, *, limits: Limits | None = None) -> None:
         self._host = host
-        ours = Limits(output=OUTPUT) if "output" in host.probe.enforces else Limits()
-        self._limits = (limits or Limits()).over(ours)
+        self._limits = (limits or Limits()).over(Limits(output=OUTPUT))
         self._group: TaskGroup | None = None
         self._graders: Graders | None = None
         self._unplanned: set[str] = set()
@@ -71,8 +72,8 @@ class FunctionVerifier:
     async def judge(self, task: Task, candidate: Candidate) -> Verdict:
         """The verdict on one candidate, in a new sandbox. Safe to repeat: nothing of an earlier call is used.
 
-        Raises ``SandboxLost`` or ``VerifierFailed`` when the infrastructure broke, ``Refused`` when the host cannot enforce
-        a limit; none of them says anything about the candidate. When cancelled the candidate's sandbox is gone.
+        Raises ``SandboxLost`` or ``VerifierFailed`` when the infrastructure broke, ``Refused`` when the host cannot
+        enforce a limit; none of them says anything about the candidate. Cancelled, its sandbox is gone.
         """
         size = len(task.judge.prompt) + len(candidate.completion)
         if size > MAX_BYTES // 4:
@@ -88,7 +89,7 @@ class FunctionVerifier:
         return verdict
 
     async def _attempt(self, task: Task, candidate: Candidate, planned: Sequence[bytes]) -> Verdict | None:
-        """None if the tests did not call as planned: that says nothing, and another sandbox has to do it without a plan."""
+        """None if the tests did not call as planned: another sandbox has to do it, without a plan."""
         if self._graders is None:
             raise RuntimeError("FunctionVerifier is used outside of its async context")
         grader = await self._graders.get(task.template)
@@ -122,7 +123,8 @@ async def _examine(
     """Starts the candidate, connects it with the grader, and stops it when the verdict is there."""
     tests = task.judge
     # The guest's own deadline is only for the case that this process hangs; the exchange has the real one.
-    command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=START + tests.timeout + 2 * PATIENCE)
+    backstop = START + tests.timeout + 2 * PATIENCE
+    command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=backstop)
     program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
     connection = await _connect(grader)
     try:

@@ -17,14 +17,17 @@ from proofbox.verify.frames import BadFrame, Splitter
 from proofbox.verify.texts import grader_command
 
 if TYPE_CHECKING:
-    from proofbox.sandbox.api import Command, Sandbox
+    from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.commands import Command
     from proofbox.sandbox.host import Host
 
 START: Final = 60.0
 """Seconds until a grader's server must listen."""
 
-LIMITS: Final = Limits(processes=2048, open_files=4096, wall=30 * 86400.0, memory=2 << 30)
-"""More than the defaults, where the host enforces the kind: many children at once, as long as the verifier lives."""
+LIMITS: Final = Limits(open_files=4096, wall=30 * 86400.0)
+"""More than the defaults: a connection for each child, and a life as long as the verifier's."""
+WHERE_ENFORCED: Final = Limits(processes=2048, memory=2 << 30)
+"""The same, if the host can: many children at once."""
 
 
 class Grader:
@@ -74,7 +77,7 @@ class Graders:
         self._making: dict[str, anyio.Lock] = {}
 
     async def get(self, template: str) -> Grader:
-        """A grader of that template. Raises ``VerifierFailed``, ``CreateFailed`` or ``Refused``; nothing is left then."""
+        """A grader of that template. Raises ``VerifierFailed``, ``CreateFailed``, ``Refused``; nothing is left then."""
         grader = self._live.get(template)
         if grader is not None and not grader.retired:
             return grader
@@ -88,9 +91,10 @@ class Graders:
             return grader
 
     async def _hold(self, template: str, *, task_status: TaskStatus[Grader]) -> None:
-        enforced = {kind: getattr(LIMITS, kind) for kind in LIMITS.asked() if kind in self._host.probe.enforces}
+        more = WHERE_ENFORCED
+        enforced = {kind: getattr(more, kind) for kind in more.asked() if kind in self._host.probe.enforces}
         path = f"@proofbox-grader-{secrets.token_hex(8)}"
-        async with self._host.open_sandbox(template, limits=Limits(**enforced)) as box:
+        async with self._host.open_sandbox(template, limits=Limits(**enforced).over(LIMITS)) as box:
             command = await box.start(grader_command(path), channel=True, keep=4096)
             grader = Grader(box, path, await _harness(command))
             task_status.started(grader)

@@ -1,8 +1,8 @@
 """Which calls a test will make before anything can make it decide otherwise.
 
-The calls are known from the text of the tests: statement after statement of ``check``, as long as every call of the candidate
-is made whatever the earlier ones return, with literal arguments. They are sent to the candidate in one go, in order,
-and their answers flow to the grader as they come; this saves most of the round trips and changes no verdict, because the
+The calls are known from the text of the tests: statement after statement of ``check``, as long as every call of the
+candidate is made whatever the earlier ones return, with literal arguments. They are sent to the candidate in one go, in
+order, and their answers flow to the grader as they come; this saves most of the round trips and changes no verdict: the
 grader compares each call that the tests really make with the plan and says ``again`` where they differ.
 """
 
@@ -23,7 +23,6 @@ _PLAIN_NODES: Final = (
     ast.Attribute,
     ast.BinOp,
     ast.Constant,
-    ast.Dict,
     ast.List,
     ast.Name,
     ast.Set,
@@ -31,7 +30,7 @@ _PLAIN_NODES: Final = (
     ast.Tuple,
     ast.UnaryOp,
 )
-"""Expressions whose parts are all evaluated, in the order in which they are written (a dict's keys and values are not)."""
+"""Expressions whose parts are all evaluated, in the order in which they are written."""
 
 
 class _Unsure(Exception):

@@ -8,26 +8,22 @@ from typing import Final
 
 PYTHON: Final = "python3"
 
-CANDIDATE: Final = (
-    PYTHON,
-    "-I",
-    "-S",
-    "-E",
-    "-c",
-    # Reads one frame (see inside/channel.py) with the harness, compiled by the grader's equal interpreter: compiling its
-    # text anew for each candidate would cost as much as the start of the interpreter.
-    "import marshal, posix\n"
-    "data = b''\n"
-    "while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], 'little'):\n"
-    "    chunk = posix.read(3, 262144)\n"
-    "    if not chunk: posix._exit(0)\n"
-    "    data += chunk\n"
-    "end = 4 + int.from_bytes(data[:4], 'little')\n"
-    "space = {'__name__': 'harness'}\n"
-    "for code in marshal.loads(data[5:end]): exec(code, space)\n"
-    "space['main'](data[end:])\n",
-)
-"""The candidate's interpreter. ``-I -S -E``: no environment, no current directory, no installed packages until one is asked for."""
+# Reads one frame (see inside/channel.py) with the harness, compiled by the grader's equal interpreter: compiling its
+# text anew for each candidate would cost as much as half the start of the interpreter.
+_BOOT: Final = """import marshal, posix
+data = b""
+while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
+    chunk = posix.read(3, 262144)
+    if not chunk: posix._exit(0)
+    data += chunk
+end = 4 + int.from_bytes(data[:4], "little")
+space = {"__name__": "harness"}
+for code in marshal.loads(data[5:end]): exec(code, space)
+space["main"](data[end:])
+"""
+
+CANDIDATE: Final = (PYTHON, "-I", "-S", "-E", "-c", _BOOT)
+"""The candidate's interpreter: no environment, no current directory, no installed packages until one is asked for."""
 
 
 @cache

@@ -27,7 +27,7 @@ class SitePackages:
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         import site
         from importlib.machinery import PathFinder
 
@@ -43,12 +43,12 @@ def type_name(error: BaseException) -> str:
 def text_of(error: BaseException) -> str:
     try:
         return str.__str__(str(error))[:500]
-    except BaseException:  # the exception is the candidate's own class
+    except BaseException:  # noqa: BLE001 - the exception is of the candidate's own class
         return ""
 
 
 def raised(error: BaseException) -> bytes:
-    """The answer for an exception: nearest base that a test can expect (or "" for an exit), its args, a line for a person."""
+    """The answer for an exception: the nearest base that a test can expect ("" for an exit), args, a line."""
     import builtins
 
     name = ""
@@ -76,7 +76,7 @@ def answer(function: Callable[..., Any], payload: bytes, live: bool) -> bytes:
     args, kwargs = decode(payload)
     try:
         value = function(*args, **kwargs)
-    except BaseException as error:  # an exit is an answer as well
+    except BaseException as error:  # noqa: BLE001 - an exit is an answer as well
         return raised(error)
     try:
         reply = encode(("ok", value, {}))
@@ -95,8 +95,8 @@ def load(channel: Channel, text: str, entry_point: str) -> Callable[..., Any] | 
     """Runs the program in a fresh namespace and finds its function; says so to the host when there is none."""
     namespace: dict[str, Any] = {}
     try:
-        exec(compile(text, "<candidate>", "exec", dont_inherit=True), namespace)
-    except BaseException as error:
+        exec(compile(text, "<candidate>", "exec", dont_inherit=True), namespace)  # noqa: S102 - what this sandbox is for
+    except BaseException as error:  # noqa: BLE001 - whatever it was, the host is told
         line = f" (line {error.lineno})" if type(error) is SyntaxError else ""
         text = f"the program raised {type_name(error)}: {text_of(error)}{line}"
         channel.send(b"B", text.encode("utf-8", "replace"))
@@ -112,7 +112,7 @@ def load(channel: Channel, text: str, entry_point: str) -> Callable[..., Any] | 
 def flush() -> None:
     try:
         sys.stdout.flush()
-    except BaseException:  # closed or replaced by the candidate: what it printed is not needed
+    except BaseException:  # noqa: BLE001 - closed or replaced by the candidate: what it printed is not needed
         return
 
 
@@ -121,7 +121,7 @@ def main(buffered: bytes) -> None:
     fd = posix.dup2(3, HIDDEN, False)
     posix.close(3)
     channel = Channel(fd, buffered)
-    sys.meta_path.append(SitePackages())  # type: ignore[arg-type]
+    sys.meta_path.append(SitePackages())
     channel.send(b"H")
     frame = channel.receive()
     if frame is None:

@@ -14,8 +14,8 @@ A frame is four bytes of length (little-endian, of what follows), one byte of ki
     from the grader      L live call    as above
                          V verdict      plain (word, reason)
 
-``changed`` maps a position or a keyword to the new content of a list, dict, set or bytearray. Whatever the candidate sends
-is its own claim: it can only ever be a value that its function might have returned.
+``changed`` maps a position or a keyword to the new content of a list, dict, set or bytearray. Whatever the candidate
+sends is its own claim: it can only ever be a value that its function might have returned.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ import posix
 
 MAX_FRAME = (8 << 20) + 4096
 
-EXCEPTIONS = tuple(
-    (
-        "ArithmeticError AssertionError AttributeError BlockingIOError BrokenPipeError BufferError ChildProcessError "
-        "ConnectionAbortedError ConnectionError ConnectionRefusedError ConnectionResetError EOFError Exception "
-        "FileExistsError FileNotFoundError FloatingPointError ImportError IndentationError IndexError InterruptedError "
-        "IsADirectoryError KeyError LookupError MemoryError ModuleNotFoundError NameError NotADirectoryError "
-        "NotImplementedError OSError OverflowError PermissionError ProcessLookupError RecursionError ReferenceError "
-        "RuntimeError StopAsyncIteration StopIteration SyntaxError SystemError TabError TimeoutError TypeError "
-        "UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError UnicodeTranslateError ValueError "
-        "ZeroDivisionError"
-    ).split()
+# fmt: off
+EXCEPTIONS = (
+    "ArithmeticError", "AssertionError", "AttributeError", "BlockingIOError", "BrokenPipeError", "BufferError",
+    "ChildProcessError", "ConnectionAbortedError", "ConnectionError", "ConnectionRefusedError",
+    "ConnectionResetError", "EOFError", "Exception", "FileExistsError", "FileNotFoundError", "FloatingPointError",
+    "ImportError", "IndentationError", "IndexError", "InterruptedError", "IsADirectoryError", "KeyError",
+    "LookupError", "MemoryError", "ModuleNotFoundError", "NameError", "NotADirectoryError", "NotImplementedError",
+    "OSError", "OverflowError", "PermissionError", "ProcessLookupError", "RecursionError", "ReferenceError",
+    "RuntimeError", "StopAsyncIteration", "StopIteration", "SyntaxError", "SystemError", "TabError", "TimeoutError",
+    "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "UnicodeError",
+    "UnicodeTranslateError", "ValueError", "ZeroDivisionError",
 )
+# fmt: on
 """Exceptions that a test can expect. Any other one arrives as the nearest of its bases in this list."""
 
 

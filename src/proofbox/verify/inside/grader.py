@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from proofbox.verify.inside.plain import Malformed, NotPlain, decode, encode
 
 MEMORY = 1 << 30
-"""Address space of one child, in bytes. A candidate's answer can make a test build something huge (``[0] * answer``)."""
+"""Address space of one child, in bytes: an answer can make a test build something huge (``[0] * answer``)."""
 
 
 class Over(BaseException):
@@ -78,7 +78,7 @@ class Exam:
             self.end("failed", f"call {self.calls} {reply[1][:300]}")
         if type(reply) is tuple and len(reply) == 4 and reply[0] == "raised":
             self.throw(*reply[1:])
-        self.end("failed", f"call {self.calls} was answered with what no call returns")
+        return self.end("failed", f"call {self.calls} was answered with what no call returns")
 
     def apply(self, args: Any, kwargs: Any, changed: Any) -> None:
         """Puts what the function did to its arguments into the tests' own objects."""
@@ -114,15 +114,15 @@ class Exam:
         """Runs the tests to their end. Helpers are those of the prompt; the function under test is the candidate's."""
         namespace: dict[str, Any] = {}
         try:
-            exec(helpers(prompt), namespace)
+            exec(helpers(prompt), namespace)  # noqa: S102 - the tests are ours
             namespace[entry_point] = self.call
-            exec(compile(test, "<tests>", "exec", dont_inherit=True), namespace)
+            exec(compile(test, "<tests>", "exec", dont_inherit=True), namespace)  # noqa: S102
             if not callable(namespace.get("check")):
                 return "broken", "the tests define no function check(candidate)"
             namespace["check"](self.call)
         except Over:
             pass
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - any way out but the end of the tests is a failure
             return self.verdict or self.explain(error, test)
         if self.verdict is not None:
             return self.verdict
@@ -256,7 +256,18 @@ def serve(path: str, harness: list[tuple[str, str]]) -> None:
     import socket
 
     # What tests commonly import, loaded once for all children.
-    for name in ("collections", "copy", "functools", "itertools", "math", "random", "re", "resource", "string", "typing"):
+    for name in [
+        "collections",
+        "copy",
+        "functools",
+        "itertools",
+        "math",
+        "random",
+        "re",
+        "resource",
+        "string",
+        "typing",
+    ]:
         __import__(name)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("\0" + path[1:] if path.startswith("@") else path)

@@ -24,11 +24,11 @@ MAX_DEPTH = 100
 MAX_INT = 1 << 20
 """Bytes of one integer."""
 
-FACTORIES = {"int": int, "float": float, "str": str, "list": list, "dict": dict, "set": set, "tuple": tuple, "bool": bool}
+FACTORIES = {kind.__name__: kind for kind in (bool, int, float, str, list, tuple, dict, set)}
 
 
 class NotPlain(Exception):
-    """A value is not plain data. The text goes after "returned" or "passed": ``a value of type X, which is not plain data``."""
+    """A value is not plain data. The text goes after "returned": ``a value of type X, which is not plain data``."""
 
 
 class Malformed(Exception):
@@ -137,7 +137,7 @@ _WRITERS: dict[type, Callable[[_Writer, Any, int], None]] = {
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a plain value. Raises ``NotPlain`` for anything else, for cycles, and above the limits of this module."""
+    """The bytes of a plain value. Raises ``NotPlain`` for anything else, for cycles, and above the limits above."""
     writer = _Writer()
     writer.put(value, 0)
     if len(writer.out) > MAX_BYTES:
@@ -197,7 +197,7 @@ class _Reader:
     def mapping(self, tag: bytes, depth: int) -> dict[Any, Any]:
         count = self.size()
         flat = self.many(2 * count, depth)
-        made = dict(zip(flat[::2], flat[1::2]))
+        made = dict(zip(flat[::2], flat[1::2]))  # noqa: B905 - strict= is not in Python 3.8
         if len(made) != count:
             raise Malformed("a dict with the same key twice")
         if tag == b"C":

@@ -1,0 +1,1 @@
+"""Agents: what decides the actions of a trial."""
