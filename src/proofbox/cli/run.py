@@ -106,6 +106,8 @@ def _resumed(store: Store, resume: str, given: dict[str, Any]) -> RunConfig:
         if given[name] is not None:
             raise click.UsageError("with --resume, only -j and --attempts can be chosen anew: the rest is as it was")
     before = store.open(resume).record().config
+    if before.tasks not in TASK_SETS:
+        raise click.UsageError(f"run {resume} is of {before.tasks}, which is quick and is run anew instead")
     return msgspec.structs.replace(before, **{name: given[name] for name in ("jobs", "attempts") if given[name]})
 
 
