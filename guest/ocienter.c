@@ -13,6 +13,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,13 +33,15 @@ enum { CGROUP2_MAGIC = 0x63677270 };
 
 struct layer {
     const char *target, *source;
+    int tree; /* a detached mount of it */
+    bool directory;
 };
 
 static struct {
-    const char *bundle, *size, *inodes;
+    const char *bundle, *stage, *size, *inodes;
     long ids;
-    struct layer layers[LAYERS_MAX];
-    const char *volumes[LAYERS_MAX], *groups[GROUPS_MAX];
+    struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
+    const char *groups[GROUPS_MAX];
     int layer_count, volume_count, group_count;
     char **program;
 } plan;
@@ -72,39 +75,50 @@ static void die_with_parent(void)
         _exit(1); /* the client died before the signal was set */
 }
 
+static void add_layer(struct layer *layers, int *count, const char *target, const char *source)
+{
+    errno = E2BIG;
+    if (*count == LAYERS_MAX)
+        fail("take layer", source);
+    layers[(*count)++] = (struct layer){.target = target, .source = source};
+}
+
+static void read_option(const char *name, const char *value, const char **target)
+{
+    if (!strcmp(name, "bundle"))
+        plan.bundle = value;
+    else if (!strcmp(name, "stage"))
+        plan.stage = value;
+    else if (!strcmp(name, "ids"))
+        plan.ids = atol(value);
+    else if (!strcmp(name, "size"))
+        plan.size = value;
+    else if (!strcmp(name, "inodes"))
+        plan.inodes = value;
+    else if (!strcmp(name, "target"))
+        *target = value;
+    else if (!strcmp(name, "layer"))
+        add_layer(plan.layers, &plan.layer_count, *target, value);
+    else if (!strcmp(name, "volume"))
+        add_layer(plan.volumes, &plan.volume_count, "", value);
+    else if (!strcmp(name, "group") && plan.group_count < GROUPS_MAX)
+        plan.groups[plan.group_count++] = value;
+    else {
+        errno = EINVAL;
+        fail("take option", name);
+    }
+}
+
 static void read_plan(int count, char **words)
 {
     const char *target = "/";
-    int at = 1;
-    for (; at + 1 < count && strcmp(words[at], "--") != 0; at += 2) {
-        const char *name = words[at], *value = words[at + 1];
-        errno = E2BIG;
-        if (!strcmp(name, "bundle"))
-            plan.bundle = value;
-        else if (!strcmp(name, "ids"))
-            plan.ids = atol(value);
-        else if (!strcmp(name, "size"))
-            plan.size = value;
-        else if (!strcmp(name, "inodes"))
-            plan.inodes = value;
-        else if (!strcmp(name, "target"))
-            target = value;
-        else if (!strcmp(name, "group"))
-            plan.groups[plan.group_count < GROUPS_MAX ? plan.group_count++ : (fail("groups", value), 0)] = value;
-        else if (!strcmp(name, "layer"))
-            plan.layers[plan.layer_count < LAYERS_MAX ? plan.layer_count++ : (fail("layers", value), 0)] =
-                (struct layer){target, value};
-        else if (!strcmp(name, "volume"))
-            plan.volumes[plan.volume_count < LAYERS_MAX ? plan.volume_count++ : (fail("volumes", value), 0)] = value;
-        else {
-            errno = EINVAL;
-            fail("option", name);
-        }
-    }
+    int at = 3;
+    for (; at + 1 < count && strcmp(words[at], "--") != 0; at += 2)
+        read_option(words[at], words[at + 1], &target);
     plan.program = words + at + 1;
     errno = EINVAL;
-    if (at + 1 >= count || !plan.bundle || !plan.size || !plan.inodes || !plan.layer_count)
-        fail("options", "bundle, size, inodes, layer and a program are needed");
+    if (at + 1 >= count || !plan.bundle || !plan.stage || !plan.size || !plan.inodes || !plan.layer_count)
+        fail("take options", "bundle, stage, size, inodes, a layer and a program are needed");
 }
 
 /* A user namespace that maps the ids on disk to the sandbox's, to mount layers through. */
@@ -134,19 +148,32 @@ static int id_map(void)
     return space;
 }
 
-/* Shows `source` at `place` in this mount namespace, read-only and with the sandbox's ids. A file needs a file there. */
-static void show(const char *source, const char *place, int space)
+/* Before anything is mounted that could hide them. */
+static void open_trees(struct layer *layers, int count, int space)
 {
-    struct stat found;
-    check(stat(source, &found), "find", source);
-    if (S_ISDIR(found.st_mode))
-        check(mkdir(place, 0755), "make directory", place);
-    else
-        check(mknod(place, S_IFREG | 0644, 0), "make file", place);
-    int tree = mounts_open_tree(source, space);
-    check(tree, "open", source);
-    check(syscall(SYS_move_mount, tree, "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "mount", source);
-    close(tree);
+    for (int i = 0; i < count; i++) {
+        struct stat found;
+        check(layers[i].tree = mounts_open_tree(layers[i].source, space), "open", layers[i].source);
+        check(fstat(layers[i].tree, &found), "look at", layers[i].source);
+        layers[i].directory = S_ISDIR(found.st_mode);
+    }
+}
+
+/* Shows each at DIRECTORY/N in this mount namespace. A file needs a file there. */
+static void show(const struct layer *layers, int count, const char *directory)
+{
+    char place[64];
+    check(mount("tmpfs", directory, "tmpfs", 0, "mode=0711,size=1m"), "mount tmpfs", directory);
+    for (int i = 0; i < count; i++) {
+        snprintf(place, sizeof place, "%s/%d", directory, i);
+        if (layers[i].directory)
+            check(mkdir(place, 0755), "make directory", place);
+        else
+            check(mknod(place, S_IFREG | 0644, 0), "make file", place);
+        check(syscall(SYS_move_mount, layers[i].tree, "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "mount",
+              layers[i].source);
+        close(layers[i].tree);
+    }
 }
 
 /* The layers number `first` to `last` of one target, below a part of the writable layer. */
@@ -173,36 +200,37 @@ static void stack(int first, int last)
     check(mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", plan.layers[first].target);
 }
 
-static void mount_root(void)
+static void make_writable_layer(void)
 {
-    char options[128], place[64];
-    check(chdir(plan.bundle), "enter", plan.bundle);
-    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
+    char options[128];
     int used = snprintf(options, sizeof options, "mode=0711,size=%s", plan.size);
     if (strcmp(plan.inodes, "0") != 0)
         snprintf(options + used, sizeof options - (size_t)used, ",nr_inodes=%s", plan.inodes);
-    check(mount("tmpfs", "layer", "tmpfs", MS_NODEV, options), "mount tmpfs", "layer");
+    check(mount("tmpfs", "layer", "tmpfs", MS_NOSUID | MS_NODEV, options), "mount tmpfs", options);
     check(mkdir("layer/shm", 0755), "make directory", "layer/shm");
     check(chown("layer/shm", (uid_t)plan.ids, (gid_t)plan.ids), "own", "layer/shm");
     check(chmod("layer/shm", 01777), "own", "layer/shm");
-    check(mount("tmpfs", "lower", "tmpfs", 0, "mode=0711,size=1m"), "mount tmpfs", "lower");
-    check(mount("tmpfs", "volume", "tmpfs", 0, "mode=0711,size=1m"), "mount tmpfs", "volume");
+}
+
+/* The bundle is seen at the stage: a short path, which the sandbox's ids may walk wherever the bundle lies. */
+static void mount_root(void)
+{
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
     int space = plan.ids ? id_map() : -1;
-    for (int i = 0; i < plan.layer_count; i++) {
-        snprintf(place, sizeof place, "lower/%d", i);
-        show(plan.layers[i].source, place, space);
-    }
+    open_trees(plan.layers, plan.layer_count, space);
+    open_trees(plan.volumes, plan.volume_count, space);
+    if (space >= 0)
+        close(space);
+    check(mount(plan.bundle, plan.stage, NULL, MS_BIND, NULL), "mount bundle", plan.stage);
+    check(chdir(plan.stage), "enter", plan.stage);
+    make_writable_layer();
+    show(plan.layers, plan.layer_count, "lower");
+    show(plan.volumes, plan.volume_count, "volume");
     for (int first = 0, i = 1; i <= plan.layer_count; i++)
         if (i == plan.layer_count || strcmp(plan.layers[i].target, plan.layers[first].target) != 0) {
             stack(first, i);
             first = i;
         }
-    for (int i = 0; i < plan.volume_count; i++) {
-        snprintf(place, sizeof place, "volume/%d", i);
-        show(plan.volumes[i], place, space);
-    }
-    if (space >= 0)
-        close(space);
 }
 
 /*
@@ -307,11 +335,20 @@ static int await_end(pid_t pid, int complaint)
     return code;
 }
 
+/* Nothing can be told before this. */
+static void take_channel(int count, char **words)
+{
+    int fd = count > 2 && !strcmp(words[1], "channel") ? atoi(words[2]) : -1;
+    if (fd < 3 || (fd != CHANNEL && (dup2(fd, CHANNEL) < 0 || close(fd) < 0)))
+        _exit(2);
+}
+
 int ocienter_main(int count, char **words)
 {
     int complaint[2];
     sigset_t block, before;
 
+    take_channel(count, words);
     die_with_parent();
     read_plan(count, words);
     if (!plan.ids)

@@ -5,16 +5,18 @@
 /*
  * proofbox-guest oci-enter OPTION... -- PROGRAM ARG...
  *
+ *   channel FD             first: the guest's channel; becomes descriptor 3
  *   bundle DIR             the OCI bundle: rootfs/, layer/, lower/, volume/ are empty directories in it
+ *   stage DIR              a directory of the host where PROGRAM sees the bundle
  *   ids BASE               0: ours is the only id, mapped to root; else ids from BASE on, 65,536 of them
  *   size BYTES             of the writable layer
  *   inodes COUNT           of the writable layer; 0: as many as fit
  *   group DIR              a cgroup directory to run in; may come again
  *   target PATH            where the layers that follow appear; "/" first
  *   layer DIR              a read-only layer, the first one on top
- *   volume DIR             shown read-only in BUNDLE/volume/N, counted from 0
+ *   volume DIR             shown read-only at STAGE/volume/N, counted from 0
  *
- * Descriptor 3 is the guest's channel. Ends when PROGRAM ends, with its status, after every process of the sandbox is
+ * Ends when PROGRAM ends, with its status, after every process of the sandbox is
  * gone. SIGTERM ends the sandbox. Dies with its parent, and the sandbox with it. What fails before the guest runs is
  * told as FATAL on the channel.
  */

@@ -15,7 +15,7 @@ from proofbox.errors import StoreFailed
 
 
 def data_home() -> Path:
-    """``$PROOFBOX_HOME``; root: ``/var/lib/proofbox``; else ``proofbox`` in ``$XDG_DATA_HOME`` or ``~/.local/share``."""
+    """``$PROOFBOX_HOME``, root ``/var/lib/proofbox``, else ``proofbox`` in ``$XDG_DATA_HOME`` or ``~/.local/share``."""
     named = os.environ.get("PROOFBOX_HOME")
     if named:
         return Path(named)

@@ -1,0 +1,146 @@
+"""One sandbox's bundle on the host, and the command that runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from proofbox.host.cgroup import Plan
+from proofbox.host.seccomp.oci import oci_profile
+from proofbox.host.seccomp.policy import machine, policy
+from proofbox.kit.binary import guest_path
+from proofbox.model.spec import SandboxSpec
+from proofbox.model.template import Template
+from proofbox.runtimes.oci.config import GUEST, Confinement, bundle_config
+
+PREFIX: Final = "oci-"
+DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
+STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
+"""Where a bundle may be seen in its runtime's own mount namespace: the first that is a directory of this host."""
+
+NAME_FILES: Final = ("/etc/resolv.conf", "/etc/hosts")
+"""With the host's network come its names: without them nothing that is asked for by name could be reached."""
+
+NO_LIMIT: Final = 1 << 62
+
+CAPABILITIES: Final = (
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_AUDIT_WRITE",
+)
+"""What a package manager needs inside, over the sandbox's own ids only."""
+
+MASKED: Final = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/scsi",
+    "/proc/sched_debug",
+    "/proc/timer_list",
+)
+READONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def confinement() -> Confinement:
+    """The confinement of every sandbox of this process; the filter is encoded once."""
+    profile = msgspec.Raw(msgspec.json.encode(oci_profile(policy(), machine())))
+    return Confinement(CAPABILITIES, MASKED, READONLY, profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An OCI runtime on this host. ``options`` come before its command."""
+
+    name: str
+    path: str
+    options: tuple[str, ...]
+    own_tasks: int
+    """Its own processes and threads, which count in the sandbox's group while it lives."""
+
+
+OPTIONS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
+    # Groups are ours: crun must not make any, and runc takes read-only ones for a reason to leave them alone.
+    "crun": (("--cgroup-manager=disabled",), 4),
+    "runc": (("--rootless=true",), 24),
+}
+
+
+def find_program(name: str | None) -> Program | None:
+    """The named OCI runtime, or the first there is; root's directories of programs included."""
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
+    for candidate in (name,) if name else OPTIONS:
+        found = shutil.which(candidate, path=path)
+        if found:
+            return Program(candidate, os.path.abspath(found), *OPTIONS[candidate])
+    return None
+
+
+def stage() -> str:
+    """See ``STAGES``."""
+    return next((place for place in STAGES if os.path.isdir(place) and not os.path.islink(place)), "/usr")
+
+
+def shown_files(spec: SandboxSpec) -> list[tuple[str, str]]:
+    """Source and target of what is shown read-only: the guest, the volumes, the host's names where they are needed."""
+    shown = [(str(guest_path()), GUEST), *((volume.source, volume.target) for volume in spec.volumes)]
+    if spec.network == "host":
+        taken = {target for _, target in shown}
+        shown += [(name, name) for name in NAME_FILES if os.path.exists(name) and name not in taken]
+    return shown
+
+
+def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confinement) -> None:
+    """Makes the bundle's directory. Raises ``OSError``; the caller removes what was made."""
+    bundle.mkdir(mode=0o711)
+    bundle.chmod(0o711)
+    for name in DIRECTORIES:
+        (bundle / name).mkdir(mode=0o711)
+        (bundle / name).chmod(0o711)
+    config: dict[str, Any] = bundle_config(spec, stage(), base, [target for _, target in shown_files(spec)], confined)
+    (bundle / "config.json").write_bytes(msgspec.json.encode(config))
+
+
+class Placed(Protocol):
+    """What the command needs to know of a sandbox."""
+
+    spec: SandboxSpec
+    template: Template
+    directory: Path
+    base: int
+    plan: Plan
+
+
+def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
+    """What is run on the host: our preparation (guest/ocienter.h), and after it the OCI runtime in the foreground."""
+    seen, spec, template = stage(), sandbox.spec, sandbox.template
+    words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
+    words += ["ids", str(sandbox.base)]
+    words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]
+    for group in sandbox.plan.directories:
+        words += ["group", group]
+    for target in dict.fromkeys(layer.target for layer in template.layers):
+        words += ["target", target]
+        for layer in template.layers:
+            if layer.target == target:
+                words += ["layer", layer.source]
+    for source, _ in shown_files(spec):
+        words += ["volume", source]
+    words += ["--", program.path, *program.options, "--root", f"{seen}/state", "run", "--no-new-keyring"]
+    return [*words, "--preserve-fds", "1", "--bundle", seen, spec.id]

@@ -1,0 +1,84 @@
+"""The bundle's ``config.json``: what the OCI runtime specification 1.0.2 calls it, as plain data. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from proofbox.host.idmap import RANGE
+from proofbox.model.spec import SandboxSpec
+
+GUEST: Final = "/dev/.proofbox"
+"""Where the guest is seen inside: on the runtime's own file system, so that it leaves no trace in what is written."""
+
+CHANNEL: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a sandbox is confined by; the same data as at the native runtime. ``seccomp`` may be encoded already."""
+
+    capabilities: tuple[str, ...]
+    masked: tuple[str, ...]
+    readonly: tuple[str, ...]
+    seccomp: Any
+
+
+def bundle_config(
+    spec: SandboxSpec, stage: str, base: int, shown: Sequence[str], confinement: Confinement
+) -> dict[str, Any]:
+    """The configuration of one sandbox.
+
+    ``stage`` is where the runtime sees the bundle. ``base`` is the sandbox's first id on the host, 0 where the caller's
+    one id is all there is. ``shown`` are the places inside of the bundle's ``volume/0``, ``volume/1``, ...
+    """
+    namespaces = ["pid", "ipc", "uts", "mount", "cgroup"] + ["network"] * (spec.network == "none")
+    linux: dict[str, Any] = {
+        "maskedPaths": confinement.masked,
+        "readonlyPaths": confinement.readonly,
+        "seccomp": confinement.seccomp,
+    }
+    if base:
+        namespaces.append("user")
+        ids = [{"containerID": 0, "hostID": base, "size": RANGE}]
+        linux |= {"uidMappings": ids, "gidMappings": ids}
+    linux["namespaces"] = [{"type": kind} for kind in namespaces]
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": spec.hostname,
+        "root": {"path": "rootfs", "readonly": False},
+        "mounts": _mounts(stage, base, shown),
+        "process": {
+            "terminal": False,
+            "user": {"uid": 0, "gid": 0},
+            "args": [GUEST, "guest", str(CHANNEL)],
+            "env": [],
+            "cwd": "/",
+            "noNewPrivileges": True,
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), confinement.capabilities),
+            "rlimits": [{"type": "RLIMIT_CORE", "soft": 0, "hard": 0}],
+        },
+        "linux": linux,
+    }
+
+
+def _mounts(stage: str, base: int, shown: Sequence[str]) -> list[dict[str, Any]]:
+    terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"] + ["gid=5"] * bool(base)
+    return [
+        _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
+        # Not sticky: with fs.protected_regular a write to /dev/null by another user than its owner would fail.
+        _mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=64k"),
+        _mount("/dev/pts", "devpts", "devpts", *terminals),
+        # On the writable layer, so that what is put there counts there.
+        _mount("/dev/shm", "bind", f"{stage}/layer/shm", "bind", "nosuid", "nodev"),
+        _mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+        *(
+            _mount(target, "bind", f"{stage}/volume/{index}", "rbind", "ro", "nosuid", "nodev")
+            for index, target in enumerate(shown)
+        ),
+    ]
+
+
+def _mount(destination: str, kind: str, source: str, *options: str) -> dict[str, Any]:
+    return {"destination": destination, "type": kind, "source": source, "options": options}

@@ -1,0 +1,120 @@
+"""Whether an OCI runtime works on this host: by running one sandbox with nothing in it but the guest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from typing import Final, Protocol
+
+import anyio
+
+from proofbox.errors import ProofboxError
+from proofbox.host.cgroup import Place
+from proofbox.host.idmap import find_ids
+from proofbox.host.owner import Owner
+from proofbox.model.limits import LimitKind, Limits
+from proofbox.model.spec import SandboxSpec
+from proofbox.model.template import Layer, Template
+from proofbox.runtime.contract import Handle, Missing, Probe, Runtime
+from proofbox.runtimes.oci.bundle import OPTIONS, Program
+from proofbox.wire import frames
+from proofbox.wire.guest import FATAL_LAYOUT, HOST_HELLO_LAYOUT, HostHello
+
+DEADLINE: Final = 15.0
+"""Seconds for the proof; a cold start from a slow disk included."""
+
+ALWAYS: Final[frozenset[LimitKind]] = frozenset(
+    {"disk", "inodes", "open_files", "process_memory", "wall", "command_wall", "output"}
+)
+
+
+class Owned(Runtime, Protocol):
+    """A runtime that tells who it makes things for."""
+
+    owner: Owner
+
+
+def no_program(name: str | None) -> tuple[Missing, ...]:
+    """What to install."""
+    wanted = name or " or ".join(OPTIONS)
+    return (Missing(f"no {wanted} on this host", f"apt install {name or next(iter(OPTIONS))}"),)
+
+
+async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
+    """The whole answer. Leaves nothing."""
+    ids = find_ids()
+    missing = no_program(runtime.name if runtime.name in OPTIONS else None) if program is None else ()
+    version = ""
+    if program is not None:
+        version = await _version(program)
+        why = await _try(runtime)
+        if why:
+            missing = (Missing(f"{program.path} cannot run a sandbox here: {why}"),)
+    return Probe(
+        usable=not missing,
+        level="container",
+        enforces=ALWAYS | place.enforces(),
+        networks=frozenset({"none", "host"}),
+        users=ids.full,
+        missing=missing,
+        notes=(*place.missing, *(() if ids.full else (f"one id inside: {ids.why_not}",))),
+        facts={
+            "kernel": platform.release(),
+            "program": program.path if program else "",
+            "program_version": version,
+            "cgroup": f"v{place.version}" if place.directories else "none",
+            "cgroup_directories": " ".join(str(root) for root in place.roots()),
+        },
+    )
+
+
+async def _version(program: Program) -> str:
+    """The first line of ``--version``; empty if it does not tell."""
+    try:
+        with anyio.fail_after(DEADLINE):
+            told = await anyio.run_process([program.path, "--version"], check=False)
+    except (OSError, TimeoutError):
+        return ""
+    return next(iter(told.stdout.decode("utf-8", "replace").splitlines()), "")
+
+
+async def _try(runtime: Owned) -> str:
+    """Why the sandbox did not come up; empty if its guest answered."""
+    ident = "proof-" + os.urandom(6).hex()
+    root = runtime.owner.dir / f"oci-root-{ident}"
+    root.mkdir(mode=0o755)
+    spec = SandboxSpec(id=ident, template="proof", limits=Limits(disk=1 << 20, inodes=100))
+    template = Template(digest="proof", name="proof", layers=(Layer("/", str(root)),), env={})
+    try:
+        handle = await runtime.create(spec, template)
+        try:
+            with anyio.fail_after(DEADLINE):
+                await runtime.start(handle)
+                return await _greet(runtime, handle)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await runtime.destroy(handle)
+    except TimeoutError:
+        return f"its guest did not answer within {DEADLINE:g} s"
+    except (ProofboxError, OSError, frames.WireError) as error:
+        return str(error)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+async def _greet(runtime: Owned, handle: Handle) -> str:
+    """Sends the first message and reads the answer."""
+    reader = frames.FrameDecoder("guest")
+    with await runtime.connect(handle) as channel:
+        await anyio.wait_writable(channel)
+        channel.send(frames.encode_frame(frames.HELLO, 0, HOST_HELLO_LAYOUT.encode(HostHello())))
+        while True:
+            await anyio.wait_readable(channel)
+            data = channel.recv(frames.MAX_PAYLOAD)
+            if not data:
+                return "it ended before its guest answered"
+            for frame in reader.feed(data):
+                if frame.type != frames.FATAL:
+                    return ""
+                return FATAL_LAYOUT.decode(frame.payload).message.decode("utf-8", "replace")

@@ -1,0 +1,267 @@
+"""crun and runc. What they get is prepared by our own static program, so that nothing of it shows on the host.
+
+``proofbox-guest oci-enter`` (guest/ocienter.h) is our child: it makes a mount namespace with the template
+below a size-limited layer, joins the sandbox's cgroups, and runs the OCI runtime inside a PID namespace of its own. It
+dies with this process, and the kernel ends everything below it then. What could outlive a ``kill -9`` is a bundle
+directory and empty cgroups, both named by the owner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from proofbox.errors import CreateFailed, ProofboxError, Refused
+from proofbox.host import cgroup, cgroup_apply
+from proofbox.host.idmap import choose_base, find_ids
+from proofbox.host.owner import Owner
+from proofbox.model.outcome import Usage
+from proofbox.model.spec import Level, SandboxSpec
+from proofbox.model.template import Template
+from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtimes.oci import bundle, proof
+from proofbox.runtimes.oci.bundle import PREFIX, Program
+from proofbox.runtimes.oci.config import Confinement
+
+STOP_PATIENCE: Final = 5.0
+"""Seconds that our own program has to end the sandbox before it is killed, which ends the sandbox too."""
+
+
+@dataclass(slots=True, eq=False)
+class OciHandle:
+    """One sandbox. ``base`` is its first id on the host, 0 with one id only."""
+
+    id: str
+    spec: SandboxSpec
+    template: Template
+    directory: Path
+    base: int
+    plan: cgroup.Plan
+    near: socket.socket
+    far: socket.socket | None
+    process: subprocess.Popen[bytes] | None = None
+    connected: bool = False
+    asked: bool = False
+    layer: int = -1
+    """The writable layer, held open so that it can be measured; the kernel drops it with the last who holds it."""
+
+
+@dataclass(slots=True)
+class OciRuntime:
+    """See the module. ``binary`` is ``crun`` or ``runc``; None takes the first there is."""
+
+    owner: Owner
+    binary: str | None = None
+    level: Level = "container"
+    name: str = field(init=False)
+    _program: Program | None = field(init=False)
+    _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
+    _groups: tuple[str, ...] | None = field(init=False, default=None)
+    _confinement: Confinement | None = field(init=False, default=None)
+    _bases: set[int] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.name = self.binary or "oci"
+        self._program = bundle.find_program(self.binary)
+        self._place = cgroup.find_place()
+
+    async def probe(self) -> Probe:
+        """Runs one real sandbox, for some seconds at most: nothing else proves that the kernel lets it."""
+        return await proof.probe(self, self._program, self._place)
+
+    async def create(self, spec: SandboxSpec, template: Template) -> OciHandle:
+        """Bundle, cgroups and channel."""
+        if self._program is None:
+            raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
+        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if find_ids().full else 0
+        directory = self.owner.dir / f"{PREFIX}{spec.id}"
+        plan = self._plan(spec, self._program)
+        if directory.exists():
+            raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
+        try:
+            bundle.make(directory, spec, base, self._confined())
+            self._make_groups(plan)
+            near, far = socket.socketpair()
+        except (OSError, ProofboxError) as error:
+            cgroup_apply.remove(plan.directories)
+            shutil.rmtree(directory, ignore_errors=True)
+            if isinstance(error, ProofboxError):
+                raise
+            raise CreateFailed(f"sandbox {spec.id}: {directory}: {error}", "bundle") from error
+        near.setblocking(False)
+        self._bases.add(base)
+        return OciHandle(spec.id, spec, template, directory, base, plan, near, far)
+
+    def _plan(self, spec: SandboxSpec, program: Program) -> cgroup.Plan:
+        limits = spec.limits
+        if limits.processes is not None:
+            limits = msgspec.structs.replace(limits, processes=limits.processes + program.own_tasks)
+        plan = cgroup.plan_group(self._place, self.owner.id, spec.id, limits)
+        # Our program joins by itself, before anything that the sandbox brings runs.
+        return replace(plan, values=tuple(item for item in plan.values if item[1]))
+
+    def _make_groups(self, plan: cgroup.Plan) -> None:
+        if self._groups is None:
+            self._groups = cgroup_apply.prepare(self._place, self.owner.id)
+        cgroup_apply.apply(plan, 0)
+
+    def _confined(self) -> Confinement:
+        if self._confinement is None:
+            self._confinement = bundle.confinement()
+        return self._confinement
+
+    async def start(self, handle: Handle) -> None:
+        """Starts our program. What fails from there on until the guest runs comes as its last word on the channel."""
+        mine = _of(handle)
+        if mine.far is None or self._program is None:
+            raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
+        far, mine.far = mine.far, None
+        try:
+            words = bundle.command(self._program, mine, far.fileno())
+            mine.process = _spawn(words, far)
+        except OSError as error:
+            raise CreateFailed(f"sandbox {mine.id}: start {words[0]}: {error.strerror}", "start") from error
+        finally:
+            far.close()
+
+    async def connect(self, handle: Handle) -> socket.socket:
+        """The near end of the socket pair."""
+        mine = _of(handle)
+        if mine.connected:
+            raise CreateFailed(f"sandbox {mine.id} cannot be connected twice", "connect")
+        mine.connected = True
+        return mine.near.dup()
+
+    async def wait(self, handle: Handle) -> Ended:
+        """Until our program has ended; it ends after the last process of the sandbox."""
+        mine = _of(handle)
+        status = None if mine.process is None else await _exited(mine.process)
+        return Ended(status, oom=bool(cgroup_apply.oom_kills(mine.plan)), asked=mine.asked)
+
+    async def usage(self, handle: Handle) -> Usage:
+        """Counters of the sandbox's cgroups; of the disk what its layer holds."""
+        mine = _of(handle)
+        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        return msgspec.structs.replace(counted, disk=_written(mine))
+
+    async def stop(self, handle: Handle) -> None:
+        """Has our program end the sandbox; it waits for all of its processes."""
+        mine = _of(handle)
+        mine.asked = True
+        if mine.far is not None:
+            mine.far.close()
+            mine.far = None
+        process = mine.process
+        if process is None or process.poll() is not None:
+            return
+        _hold_layer(mine)
+        process.send_signal(signal.SIGTERM)
+        with anyio.move_on_after(STOP_PATIENCE):
+            await _exited(process)
+        if process.poll() is None:
+            process.kill()
+            await _exited(process)
+
+    async def destroy(self, handle: Handle) -> None:
+        """Ends it and removes bundle and cgroups."""
+        mine = _of(handle)
+        await self.stop(mine)
+        mine.near.close()
+        if mine.layer >= 0:
+            os.close(mine.layer)
+            mine.layer = -1
+        while not cgroup_apply.remove(mine.plan.directories):
+            for group in mine.plan.directories:
+                cgroup_apply.kill(group)
+            await anyio.sleep(0.002)
+        shutil.rmtree(mine.directory, ignore_errors=True)
+        self._bases.discard(mine.base)
+
+    async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
+        """None: a sandbox ends with its owner."""
+        return ()
+
+    async def sweep(self, owner: Owner) -> int:
+        """Removes bundles and cgroups of a dead owner."""
+        swept = await anyio.to_thread.run_sync(lambda: cgroup_apply.sweep(self._place, owner.id))
+        found = list(owner.dir.glob(f"{PREFIX}*"))
+        for directory in found:
+            await anyio.to_thread.run_sync(_remover(directory))
+        return swept + len(found)
+
+    async def close(self) -> None:
+        """Removes the owner's own cgroup directories, unless another runtime of this process still needs them."""
+        if self._groups is not None:
+            cgroup_apply.remove(reversed(self._groups))
+            self._groups = None
+
+
+def _remover(directory: Path) -> Callable[[], None]:
+    return lambda: shutil.rmtree(directory, ignore_errors=True)
+
+
+def _of(handle: Handle) -> OciHandle:
+    assert isinstance(handle, OciHandle)  # tells the type checker; a runtime gets its own handles
+    return handle
+
+
+def _spawn(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
+    """In a session of its own: Ctrl-C is not for it."""
+    return subprocess.Popen(
+        words,
+        env={},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(far.fileno(),),
+        start_new_session=True,
+    )
+
+
+async def _exited(process: subprocess.Popen[bytes]) -> int:
+    """Waits for it without a thread and without a poll; its status as of wait(2)."""
+    if process.poll() is None:
+        try:
+            watch = os.pidfd_open(process.pid)
+        except ProcessLookupError:  # reaped by another waiter since
+            watch = -1
+        if watch >= 0:
+            try:
+                await anyio.wait_readable(watch)
+            finally:
+                os.close(watch)
+    code = process.wait()
+    return -code if code < 0 else code << 8
+
+
+def _hold_layer(mine: OciHandle) -> None:
+    """Opens the writable layer through our program's mount namespace, once it is mounted there."""
+    if mine.layer >= 0 or mine.process is None or mine.process.returncode is not None:
+        return
+    try:
+        layer = os.open(f"/proc/{mine.process.pid}/root{bundle.stage()}/layer", os.O_PATH | os.O_DIRECTORY)
+    except OSError:  # not there yet, or there no more
+        return
+    if os.fstat(layer).st_dev == mine.directory.stat().st_dev:
+        os.close(layer)
+    else:
+        mine.layer = layer
+
+
+def _written(mine: OciHandle) -> int | None:
+    _hold_layer(mine)
+    if mine.layer < 0:
+        return None
+    found = os.fstatvfs(mine.layer)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize
