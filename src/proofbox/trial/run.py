@@ -113,7 +113,7 @@ def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
 
 
 def _pinned(task: Task, host: HostFacts) -> Task:
-    """The task with its template named by the recorded digest: all trials start from it, whatever the name means later."""
+    """The task with its template named by the recorded digest: a name may change its meaning meanwhile."""
     return msgspec.structs.replace(task, template=host.templates.get(task.template, task.template))
 
 
