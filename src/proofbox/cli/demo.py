@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-j", "--concurrency", "jobs", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "-j", "--concurrency", "jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Trials at a time."
+)
 @options.isolation
 @OUT
 def demo(out: Path | None, **given: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 
 import click
@@ -18,20 +19,48 @@ command says nothing else.
 """
 
 
-def pages(command: click.Command, parent: click.Context | None = None, name: str | None = None) -> Iterator[str]:
-    """One section for the command and for each one below it."""
-    context = click.Context(command, info_name=name or command.name, parent=parent, max_content_width=100)
-    yield f"## `{context.command_path}`\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+def pages(command: click.Command, path: str) -> Iterator[str]:
+    """A section for the command and each one below it. Not click's own layout: that differs between its versions."""
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    usage = [path, *(["[OPTIONS]"] if options else []), *(_placeholder(param) for param in arguments)]
     if isinstance(command, click.Group):
-        for inner in command.list_commands(context):
-            found = command.get_command(context, inner)
-            if found is not None and not found.hidden:
-                yield from pages(found, context, inner)
+        usage.append("COMMAND ...")
+    yield f"## `{path}`\n"
+    yield f"`{' '.join(usage)}`\n"
+    yield f"{inspect.cleandoc(command.help or '')}\n"
+    if options:
+        yield "\n".join(_option(param) for param in options) + "\n"
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None and not inner.hidden:
+                yield from pages(inner, f"{path} {name}")
+
+
+def _placeholder(param: click.Parameter) -> str:
+    if param.metavar:
+        return param.metavar
+    if isinstance(param.type, click.Choice):
+        return "|".join(str(choice) for choice in param.type.choices)
+    if isinstance(param, click.Argument):
+        return (param.name or "").upper()
+    return {"integer range": "N", "text": "TEXT", "file": "FILE", "directory": "DIRECTORY"}.get(
+        param.type.name, "VALUE"
+    )
+
+
+def _option(param: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in param.opts)
+    value = "" if param.is_flag else f" `{_placeholder(param)}`"
+    shown = f" (default: {param.default})" if param.show_default and param.default is not None else ""
+    return f"- {names}{value}: {param.help or ''}{shown}"
 
 
 def render() -> str:
     """The page. The same commands give the same text, whatever the terminal is."""
-    return "\n".join([HEAD, *pages(app)])
+    return "\n".join([HEAD, *pages(app, "proofbox")])
 
 
 if __name__ == "__main__":
