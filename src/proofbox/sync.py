@@ -32,7 +32,7 @@ from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
 from proofbox.model.template import Template
-from proofbox.sandbox import api, host
+from proofbox.sandbox import api, commands, connection, files, host
 from proofbox.sandbox.channel import READ_SIZE
 from proofbox.sandbox.commands import DEFAULT_KEEP, Scope
 from proofbox.sandbox.files import FileInfo, Path
@@ -190,7 +190,7 @@ def open_sandbox(
 class Files:
     """See ``proofbox.sandbox.files.Files``."""
 
-    def __init__(self, loop: _Loop, inner: api.Files) -> None:
+    def __init__(self, loop: _Loop, inner: files.Files) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -300,7 +300,7 @@ async def _pieces(source: Iterable[bytes]) -> AsyncIterator[bytes]:
 class Connection:
     """See ``proofbox.sandbox.connection.Connection``."""
 
-    def __init__(self, loop: _Loop, inner: api.Connection) -> None:
+    def __init__(self, loop: _Loop, inner: connection.Connection) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -327,7 +327,7 @@ class Connection:
 class Command:
     """See ``proofbox.sandbox.commands.Command``."""
 
-    def __init__(self, loop: _Loop, inner: api.Command) -> None:
+    def __init__(self, loop: _Loop, inner: commands.Command) -> None:
         self._loop = loop
         self._inner = inner
         self.id = inner.id

@@ -7,7 +7,8 @@ import pytest
 
 from proofbox.errors import OperationFailed
 from proofbox.model.outcome import Exited, Killed, Signaled
-from proofbox.sandbox.api import Command, Sandbox
+from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.commands import Command
 from proofbox.testing.needs import alive, check
 
 SERVER = """

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import anyio
+import msgspec
 import pytest
 
 from proofbox.errors import InvalidInput, ProofboxError, Refused, UnknownTemplate
-from proofbox.model.limits import LIMIT_KINDS, Limits
+from proofbox.model.limits import Limits
 from proofbox.sandbox.host import Host
 from proofbox.testing.needs import OpenBox, alive, alive_outside, check
 
@@ -132,11 +133,12 @@ async def test_two_sandboxes_can_use_the_same_port(open_box: OpenBox) -> None:
 @check()
 async def test_what_cannot_be_enforced_is_refused(conformance_host: Host, open_box: OpenBox) -> None:
     """A limit that the probe does not name is refused before anything is made, with a sentence that names it."""
-    missing = [kind for kind in LIMIT_KINDS if kind not in conformance_host.probe.enforces]
-    for kind in missing:
-        value = 0.5 if kind in ("cpus", "wall", "command_wall") else 64 << 20
+    asked = Limits(memory=64 << 20, processes=64, cpus=0.5, disk=64 << 20, inodes=1000)
+    for kind in asked.asked():
+        if kind in conformance_host.probe.enforces:
+            continue
         with pytest.raises(Refused, match=kind):
-            async with open_box(limits=Limits(**{kind: value})):
+            async with open_box(limits=msgspec.structs.replace(Limits(), **{kind: getattr(asked, kind)})):
                 pass
 
 
