@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import anyio
+import anyio.lowlevel
 
 from bench.measure import Row, median
 from proofbox.model.run import HostFacts, RunConfig
@@ -30,7 +30,7 @@ class Instant:
 
     async def judge(self, task: Task, candidate: Candidate) -> Verdict:
         """Passed, after one turn of the event loop."""
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         return Verdict(ending="passed", timings={"create": 0.002, "start": 0.01, "calls": 0.001, "destroy": 0.001})
 
 

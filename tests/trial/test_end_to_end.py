@@ -63,7 +63,7 @@ async def score(
 
 
 async def test_references_pass_and_doing_nothing_fails(host: Host, some: list[Task], tmp_path: Path) -> None:
-    """All trials of the one, none of the other; every attempt has a candidate, a verdict, and the time of each phase."""
+    """All trials of the one, none of the other; every attempt has a candidate, a verdict, and its phases timed."""
     right = await score(host, some, ReferenceAgent(), tmp_path, n=2)
     wrong = await score(host, some, NopAgent(), tmp_path)
     assert right.endings == {"passed": 12, "failed": 0, "limit": 0, "infrastructure": 0, "not_run": 0}
