@@ -43,6 +43,8 @@ HELLO_SECONDS: Final = 30.0
 EXPLAIN_SECONDS: Final = 2.0
 """How long the runtime may take to tell how a sandbox ended whose channel broke."""
 DESTROY_SECONDS: Final = 30.0
+DESTROY_PAUSES: Final = (0.05, 0.2, 1.0, 3.0, 0.0)
+"""Seconds between tries: a cgroup is busy for a moment after its last process."""
 LIFE_SLACK: Final = 5.0
 """Seconds after the wall limit at which the guest ends itself, should the host not have done it."""
 
@@ -217,13 +219,18 @@ class Life:
     async def _destroy(self) -> None:
         assert self.handle is not None
         begun = perf_counter()
+        where = f"sandbox {self.spec.id}: runtime {self._runtime.name}"
         try:
             with anyio.move_on_after(DESTROY_SECONDS, shield=True) as scope:
-                await self._runtime.destroy(self.handle)
-            if scope.cancelled_caught:
-                log.error("sandbox %s: %s did not remove it in %g s", self.spec.id, self._runtime.name, DESTROY_SECONDS)
-        except (ProofboxError, OSError) as error:
-            log.error("sandbox %s: %s could not remove all of it: %s", self.spec.id, self._runtime.name, error)
+                for pause in DESTROY_PAUSES:
+                    try:
+                        await self._runtime.destroy(self.handle)
+                        return
+                    except (ProofboxError, OSError) as error:
+                        log.warning("%s could not remove all of it, and tries again: %s", where, error)
+                        await anyio.sleep(pause)
+            late = f" in {DESTROY_SECONDS:g} s" if scope.cancelled_caught else ""
+            log.error("%s did not remove it%s; what is left is swept after this process", where, late)
         finally:
             self.timings["destroy"] = perf_counter() - begun
             self._move("ended")

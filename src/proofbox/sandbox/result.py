@@ -147,12 +147,17 @@ def refusal(refused: guest.Refused, what: str) -> ProofboxError:
 
 
 def _outcome(stream: Stream, end: guest.End, limits: Limits, elapsed: float) -> Outcome:
+    late = end.how <= guest.SIGNALED and 0 < stream.deadline <= elapsed
+    if end.how == guest.DEADLINE or late:
+        # ``late``: it ended by itself, but after its time, before the guest's own timer was served.
+        confirmed = late or end.gone
+        return HitLimit(
+            kind="command_wall", limit=stream.deadline, used=elapsed, elapsed=elapsed, confirmed=confirmed
+        )
     if end.how == guest.EXITED:
         return Exited(end.code)
     if end.how == guest.SIGNALED:
         return Signaled(end.code)
-    if end.how == guest.DEADLINE:
-        return HitLimit(kind="command_wall", limit=stream.deadline, used=elapsed, elapsed=elapsed, confirmed=end.gone)
     if end.how == guest.OUTPUT_LIMIT:
         total = end.produced[0] + end.produced[1]
         limit = float(limits.output or stream.output_limit)
