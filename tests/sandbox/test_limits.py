@@ -1,0 +1,121 @@
+"""Limits and specs: enforced, defaulted, or refused; never advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proofbox.errors import InvalidInput, Refused
+from proofbox.model.limits import DEFAULTS, MIB, LimitKind, Limits
+from proofbox.model.spec import Volume
+from proofbox.runtimes.fake import FakeRuntime
+from proofbox.sandbox.host import Host
+from tests.sandbox.conftest import PLAIN
+
+pytestmark = pytest.mark.anyio
+
+ALL: frozenset[LimitKind] = frozenset({"memory", "processes", "cpus", "disk", "inodes"})
+
+
+async def host_that_enforces(kinds: frozenset[LimitKind], *, users: bool = True) -> Host:
+    """A host whose probe says that."""
+    runtime = FakeRuntime()
+    return Host(runtime, replace(await runtime.probe(), enforces=kinds, users=users))
+
+
+async def test_silence_means_the_defaults() -> None:
+    """Where the host enforces all, an empty request gets them all."""
+    assert (await host_that_enforces(ALL)).effective(None) == DEFAULTS
+
+
+async def test_what_is_asked_for_goes_over_the_defaults() -> None:
+    """And only that."""
+    got = (await host_that_enforces(ALL)).effective(Limits(memory=64 * MIB))
+    assert got.memory == 64 * MIB
+    assert got.processes == DEFAULTS.processes
+
+
+@pytest.mark.parametrize("limits", [Limits(memory=64 * MIB), Limits(cpus=1.5), Limits(disk=MIB), Limits(processes=9)])
+async def test_a_limit_that_was_asked_for_is_enforced_or_refused(limits: Limits) -> None:
+    """There is no third way."""
+    host = await host_that_enforces(frozenset())
+    with pytest.raises(Refused, match=limits.asked()[0]):
+        host.effective(limits)
+
+
+async def test_without_cgroups_each_process_gets_an_address_space_limit() -> None:
+    """A silent memory limit that nobody can enforce is replaced, not dropped."""
+    got = (await host_that_enforces(ALL - {"memory"})).effective(None)
+    assert got.memory is None
+    assert got.process_memory == 1024 * MIB
+    got = (await host_that_enforces(ALL - {"memory"})).effective(Limits(process_memory=99 * MIB))
+    assert got.process_memory == 99 * MIB
+
+
+@pytest.mark.parametrize("bad", [Limits(memory=0), Limits(cpus=-1.0), Limits(wall=float("nan")), Limits(open_files=1)])
+async def test_a_limit_that_makes_no_sense_is_invalid(bad: Limits) -> None:
+    """Zero, negative, not a number, or too little to start anything."""
+    host = await host_that_enforces(ALL)
+    with pytest.raises(InvalidInput, match=bad.asked()[0]):
+        host.effective(bad)
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({"id": "Big"}, "id"),
+        ({"id": ""}, "id"),
+        ({"id": "x" * 64}, "id"),
+        ({"id": "../x"}, "id"),
+        ({"hostname": "a b"}, "hostname"),
+        ({"network": "open"}, "network"),
+        ({"env": {"A=B": "c"}}, "environment"),
+        ({"env": {"": "c"}}, "environment"),
+        ({"env": {"A": "c\0d"}}, "NUL"),
+        ({"user": "a:b:c"}, "user"),
+        ({"user": ""}, "user"),
+        ({"cwd": "/a\0b"}, "NUL"),
+        ({"volumes": [Volume("/usr", "relative")]}, "target"),
+        ({"volumes": [Volume("/usr", "/a/../b")]}, "target"),
+        ({"volumes": [Volume("/nonexistent-path", "/a")]}, "source"),
+    ],
+)
+async def test_a_spec_that_makes_no_sense_is_invalid(
+    fake: FakeRuntime, fake_host: Host, spec: dict[str, Any], word: str
+) -> None:
+    """It is said before anything was made."""
+    made = fake.made
+    with pytest.raises(InvalidInput, match=word):
+        async with fake_host.open_sandbox(PLAIN, **spec):
+            pass
+    assert fake.made == made
+
+
+async def test_a_network_that_is_not_offered_is_refused(fake_host: Host) -> None:
+    """Not replaced by another one."""
+    with pytest.raises(Refused, match="host"):
+        async with fake_host.open_sandbox(PLAIN, network="host"):
+            pass
+
+
+async def test_a_user_that_does_not_exist_there_is_refused(fake_host: Host) -> None:
+    """With a single id inside, only root is somebody; a command as another user must not run as root."""
+    with pytest.raises(Refused, match="nobody"):
+        async with fake_host.open_sandbox(PLAIN, user="nobody"):
+            pass
+    async with fake_host.open_sandbox(PLAIN, user="root") as box:
+        assert (await box.run("echo x", user="0:0")).ok
+        with pytest.raises(Refused, match="1000"):
+            await box.run("echo x", user="1000")
+
+
+async def test_one_id_is_one_live_sandbox(fake_host: Host) -> None:
+    """A second one with the id of a living one is refused; after its end the id is free."""
+    async with fake_host.open_sandbox(PLAIN, id="one"):
+        with pytest.raises(InvalidInput, match="in use"):
+            async with fake_host.open_sandbox(PLAIN, id="one"):
+                pass
+    async with fake_host.open_sandbox(PLAIN, id="one") as box:
+        assert (await box.run("echo x")).stdout == "x\n"
