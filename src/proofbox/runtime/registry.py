@@ -31,6 +31,8 @@ BUILT_IN: Final[dict[str, tuple[Level, str]]] = {
     "fake": ("none", "proofbox.runtimes.fake:FakeRuntime"),
     "native": ("container", "proofbox.runtimes.native:NativeRuntime"),
     "oci": ("container", "proofbox.runtimes.oci:OciRuntime"),
+    "crun": ("container", "proofbox.runtimes.oci:crun"),
+    "runc": ("container", "proofbox.runtimes.oci:runc"),
 }
 """Best first within a level."""
 

@@ -220,7 +220,8 @@ def _spawn(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C is not for it."""
     return subprocess.Popen(
         words,
-        env={},
+        # Where runtimes put a copy of themselves for a moment; by default that is the host's /tmp.
+        env={"_LIBCONTAINER_STATEDIR": f"{bundle.stage()}/state"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
