@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from proofbox.errors import AgentFailed, BrokenTask, InvalidInput, StoreFailed
@@ -19,6 +21,7 @@ from proofbox.model.ids import TrialId
 from proofbox.model.run import BrokenLine, Plan, RunConfig, StopRule
 from proofbox.model.task import Task
 from proofbox.model.trace import AttemptEnded, AttemptStarted, Failure, RunClosed, TrialEnded
+from proofbox.model.verdict import Verdict
 from proofbox.trial.attempts import Retry
 from proofbox.trial.groups import groups
 from proofbox.trial.runner import Progress
@@ -240,7 +243,7 @@ async def test_what_the_callback_raises_ends_the_run_and_leaves_nothing(lab: Lab
     assert lab.alive == 0
     last = list(lab.latest().events())[-1]
     assert isinstance(last, RunClosed)
-    assert last.closing == "failed"
+    assert (last.closing, last.why) == ("failed", "LookupError: display")
 
 
 async def test_every_trial_starts_from_the_recorded_template(lab: Lab, tasks: Tasks) -> None:
@@ -276,6 +279,41 @@ async def test_bad_requests_are_refused_before_anything_is_made(lab: Lab, tasks:
         RunConfig(tasks="x", agent="y", jobs=0)
     assert not lab.store.root.exists()
     assert AgentFailed.code == "agent_failed"
+
+
+async def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(lab: Lab, tasks: Tasks) -> None:
+    """StoreFailed at once, also for trials that hang; every end that was told is on disk; a resume does the others."""
+    chosen = tasks(*["passed"] * 30)
+    told: list[TrialId] = []
+
+    def on_event(progress: Progress) -> None:
+        if isinstance(progress.event, TrialEnded):
+            told.append(progress.event.trial)
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, before[1]))
+    try:
+        with anyio.fail_after(10), pytest.raises(StoreFailed, match="make room, then resume"):
+            await lab.run(chosen + _renamed(tasks("hang")), jobs=2, on_event=on_event)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert lab.alive == 0
+    booked = [event.trial for event in lab.latest().events() if isinstance(event, TrialEnded)]
+    assert 0 < len(told) <= len(booked) < 30
+    assert told == booked[: len(told)]
+    acted = lab.acted.copy()
+    lab._judge = lambda task, index: _passed()
+    report = await lab.run(chosen + _renamed(tasks("hang")), resume="latest")
+    assert report.endings["passed"] == 31
+    assert not {(trial.task, trial.index) for trial in booked} & set(lab.acted - acted)
+
+
+def _renamed(some: list[Task]) -> list[Task]:
+    return [msgspec.structs.replace(task, id=f"other/{task.id}") for task in some]
+
+
+async def _passed() -> Verdict:
+    return Verdict(ending="passed")
 
 
 PROGRAM = """

@@ -79,6 +79,7 @@ async def test_an_agent_with_nothing_to_hand_in_is_not_judged(task: Task) -> Non
             "host",
             "channel",
         ),
+        (ExceptionGroup("tasks", [ValueError("result of it"), SandboxLost("gone")]), "sandbox_lost", "host", "channel"),
         (TimeoutError("70 s"), "verifier_failed", "verifier", ""),
         (ZeroDivisionError("\ud800"), "verifier_failed", "verifier", ""),
     ],

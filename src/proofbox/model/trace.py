@@ -52,10 +52,11 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_opened"):
-    """``dropped`` is how many bytes of a line torn by a crash were cut from the log's end."""
+    """``dropped``: bytes of a line torn by a crash that were cut from the log's end; ``versions`` as in ``run.json``."""
 
     at: float
     dropped: int = 0
+    versions: dict[str, str] = {}
 
 
 class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="attempt_started"):

@@ -26,7 +26,7 @@ from proofbox.store.writer import Writer
 from proofbox.trial.attempts import Retry
 from proofbox.trial.history import History
 from proofbox.trial.runner import Progress, Runner
-from proofbox.trial.trial import Verifier
+from proofbox.trial.trial import Verifier, root_of
 
 
 async def run_tasks(
@@ -86,14 +86,15 @@ def _record(config: RunConfig, tasks: Sequence[Task], plan: Plan, samples: str |
 @asynccontextmanager
 async def _recorded(runner: Runner, writer: Writer) -> AsyncIterator[None]:
     """The record that a process began to write, and, however the body ends, how."""
-    await writer.append(RunOpened(at=time.time(), dropped=writer.dropped))
+    await writer.append(RunOpened(at=time.time(), dropped=writer.dropped, versions=versions()))
     closing: Closing = "cancelled"
     why = ""
     try:
         yield
         closing, why = ("stopped", runner.stopped) if runner.stopped else ("complete", "")
     except Exception as error:
-        closing, why = "failed", recordable(f"{type(error).__name__}: {error}")
+        root = root_of(error)
+        closing, why = "failed", recordable(f"{type(root).__name__}: {root}")
         raise
     finally:
         with anyio.CancelScope(shield=True):

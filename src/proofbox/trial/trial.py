@@ -63,10 +63,17 @@ def _timed(timings: dict[str, float], phase: Phase) -> Iterator[None]:
         timings[phase] = time.monotonic() - began
 
 
+def root_of(error: Exception) -> Exception:
+    """What stands behind an exception group, whose own words say nothing: its first error of ours, else its first."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    roots = [root_of(part) for part in error.exceptions]
+    return next((root for root in roots if isinstance(root, ProofboxError)), roots[0])
+
+
 def _attribute(error: Exception, phase: Phase) -> Failure:
     """Whose doing it was: what a ``ProofboxError`` says itself, else the side that was at work when it was raised."""
-    while isinstance(error, ExceptionGroup):  # a task group's wrapping says nothing; its first error does
-        error = error.exceptions[0]
+    error = root_of(error)
     if not isinstance(error, ProofboxError):
         side = AgentFailed if phase == "agent" else VerifierFailed
         error = side(f"the {phase} phase broke: {type(error).__name__}: {error}")
