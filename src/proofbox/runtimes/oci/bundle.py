@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from proofbox.host.cgroup import Plan
+from proofbox.host.confinement import confinement
 from proofbox.host.seccomp.oci import oci_profile
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtimes.oci.config import GUEST, Confinement, bundle_config
+from proofbox.runtimes.oci.config import GUEST, Confined, bundle_config
 
 PREFIX: Final = "oci-"
 DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
@@ -28,40 +29,16 @@ NAME_FILES: Final = ("/etc/resolv.conf", "/etc/hosts")
 
 NO_LIMIT: Final = 1 << 62
 
-CAPABILITIES: Final = (
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_AUDIT_WRITE",
-)
-"""What a package manager needs inside, over the sandbox's own ids only."""
 
-MASKED: Final = (
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/scsi",
-    "/proc/sched_debug",
-    "/proc/timer_list",
-)
-READONLY: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-
-
-def confinement() -> Confinement:
-    """The confinement of every sandbox of this process; the filter is encoded once."""
-    profile = msgspec.Raw(msgspec.json.encode(oci_profile(policy(), machine())))
-    return Confinement(CAPABILITIES, MASKED, READONLY, profile)
+def confined() -> Confined:
+    """What confines every sandbox, in the form that the configuration takes; the filter is encoded already."""
+    data = confinement()
+    return Confined(
+        tuple(f"CAP_{name}" for name in data.capabilities),
+        tuple(f"/proc/{path}" for path in data.masked),
+        tuple(f"/proc/{path}" for path in data.readonly),
+        msgspec.Raw(msgspec.json.encode(oci_profile(policy(), machine()))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +83,7 @@ def shown_files(spec: SandboxSpec) -> list[tuple[str, str]]:
     return shown
 
 
-def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confinement) -> None:
+def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confined) -> None:
     """Makes the bundle's directory. Raises ``OSError``; the caller removes what was made."""
     bundle.mkdir(mode=0o711)
     bundle.chmod(0o711)

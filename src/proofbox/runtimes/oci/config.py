@@ -16,8 +16,8 @@ CHANNEL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Confinement:
-    """What a sandbox is confined by; the same data as at the native runtime. ``seccomp`` may be encoded already."""
+class Confined:
+    """What a sandbox is confined by; the OCI names for the data in ``host``. ``seccomp`` may be encoded already."""
 
     capabilities: tuple[str, ...]
     masked: tuple[str, ...]
@@ -25,9 +25,7 @@ class Confinement:
     seccomp: Any
 
 
-def bundle_config(
-    spec: SandboxSpec, stage: str, base: int, shown: Sequence[str], confinement: Confinement
-) -> dict[str, Any]:
+def bundle_config(spec: SandboxSpec, stage: str, base: int, shown: Sequence[str], confined: Confined) -> dict[str, Any]:
     """The configuration of one sandbox.
 
     ``stage`` is where the runtime sees the bundle. ``base`` is the sandbox's first id on the host, 0 where the caller's
@@ -35,9 +33,9 @@ def bundle_config(
     """
     namespaces = ["pid", "ipc", "uts", "mount", "cgroup"] + ["network"] * (spec.network == "none")
     linux: dict[str, Any] = {
-        "maskedPaths": confinement.masked,
-        "readonlyPaths": confinement.readonly,
-        "seccomp": confinement.seccomp,
+        "maskedPaths": confined.masked,
+        "readonlyPaths": confined.readonly,
+        "seccomp": confined.seccomp,
     }
     if base:
         namespaces.append("user")
@@ -56,7 +54,7 @@ def bundle_config(
             "env": [],
             "cwd": "/",
             "noNewPrivileges": True,
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), confinement.capabilities),
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), confined.capabilities),
             "rlimits": [{"type": "RLIMIT_CORE", "soft": 0, "hard": 0}],
         },
         "linux": linux,

@@ -32,7 +32,7 @@ from proofbox.model.template import Template
 from proofbox.runtime.contract import Ended, Handle, Probe
 from proofbox.runtimes.oci import bundle, proof
 from proofbox.runtimes.oci.bundle import PREFIX, Program
-from proofbox.runtimes.oci.config import Confinement
+from proofbox.runtimes.oci.config import Confined
 
 STOP_PATIENCE: Final = 5.0
 """Seconds that our own program has to end the sandbox before it is killed, which ends the sandbox too."""
@@ -68,7 +68,7 @@ class OciRuntime:
     _program: Program | None = field(init=False)
     _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
     _groups: tuple[str, ...] | None = field(init=False, default=None)
-    _confinement: Confinement | None = field(init=False, default=None)
+    _confined: Confined | None = field(init=False, default=None)
     _bases: set[int] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class OciRuntime:
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
         try:
-            bundle.make(directory, spec, base, self._confined())
+            bundle.make(directory, spec, base, self._confinement())
             self._make_groups(plan)
             near, far = socket.socketpair()
         except (OSError, ProofboxError) as error:
@@ -116,10 +116,10 @@ class OciRuntime:
             self._groups = cgroup_apply.prepare(self._place, self.owner.id)
         cgroup_apply.apply(plan, 0)
 
-    def _confined(self) -> Confinement:
-        if self._confinement is None:
-            self._confinement = bundle.confinement()
-        return self._confinement
+    def _confinement(self) -> Confined:
+        if self._confined is None:
+            self._confined = bundle.confined()
+        return self._confined
 
     async def start(self, handle: Handle) -> None:
         """Starts our program. What fails from there on until the guest runs comes as its last word on the channel."""
