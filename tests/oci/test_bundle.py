@@ -1,0 +1,90 @@
+"""What is handed to an OCI runtime: the configuration and the command, as data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proofbox.kit.binary import guest_path
+from proofbox.model.limits import Limits
+from proofbox.model.spec import SandboxSpec, Volume
+from proofbox.runtimes.oci import bundle
+from proofbox.runtimes.oci.config import GUEST, Confined, bundle_config
+from proofbox.runtimes.oci.proof import no_program
+
+CONFINED = Confined(("CAP_CHOWN",), ("/proc/kcore",), ("/proc/sys",), {"defaultAction": "SCMP_ACT_ERRNO"})
+
+
+def config(base: int = 0x2000_0000, **asked: Any) -> dict[str, Any]:
+    """A configuration of a sandbox with these extras."""
+    spec = SandboxSpec(id="box", template="t", limits=Limits(), **asked)
+    return bundle_config(spec, "/mnt", base, [GUEST, "/data"], CONFINED)
+
+
+def kinds(made: dict[str, Any]) -> set[str]:
+    """The types of its namespaces."""
+    return {space["type"] for space in made["linux"]["namespaces"]}
+
+
+def test_every_namespace_is_private() -> None:
+    """Network, users and cgroups included; none is joined by a path."""
+    made = config()
+    assert kinds(made) == {"pid", "ipc", "uts", "mount", "cgroup", "network", "user"}
+    assert all("path" not in space for space in made["linux"]["namespaces"])
+    assert made["linux"]["uidMappings"] == [{"containerID": 0, "hostID": 0x2000_0000, "size": 65536}]
+
+
+def test_the_host_network_is_shared_only_when_asked_for() -> None:
+    """And nothing else with it."""
+    assert kinds(config()) - kinds(config(network="host")) == {"network"}
+
+
+def test_privileges_are_dropped() -> None:
+    """No new privileges, the same few capabilities in each set and none to inherit, no core dumps."""
+    process = config()["process"]
+    assert process["noNewPrivileges"] is True
+    assert process["capabilities"] == dict.fromkeys(("bounding", "effective", "permitted"), ("CAP_CHOWN",))
+    assert {"type": "RLIMIT_CORE", "soft": 0, "hard": 0} in process["rlimits"]
+    assert process["env"] == []
+
+
+def test_no_mount_of_a_sandbox_shows_the_host_writable() -> None:
+    """What is bound from the host is read-only, but for the part of the sandbox's own layer under /dev/shm."""
+    bound = {mount["destination"]: mount["options"] for mount in config()["mounts"] if mount["type"] == "bind"}
+    assert set(bound) == {"/dev/shm", GUEST, "/data"}
+    assert all("ro" in options for target, options in bound.items() if target != "/dev/shm")
+    assert all({"nosuid", "nodev"} <= set(options) for options in bound.values())
+
+
+def test_with_one_id_no_other_is_named() -> None:
+    """Where only one id is mapped, a terminal cannot belong to group 5."""
+    made = config(base=0)
+    assert "user" not in kinds(made)
+    assert "uidMappings" not in made["linux"]
+    assert not any("gid=5" in mount["options"] for mount in made["mounts"])
+
+
+def test_the_host_network_brings_its_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """resolv.conf and hosts are shown, unless a volume of the caller's has their place."""
+    program = tmp_path / "guest"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PROOFBOX_GUEST", str(program))
+    guest_path.cache_clear()
+    volume = Volume("/tmp", "/etc/hosts")
+    spec = SandboxSpec(id="box", template="t", limits=Limits(), network="host", volumes=(volume,))
+    try:
+        shown = bundle.shown_files(spec)
+    finally:
+        guest_path.cache_clear()
+    assert (str(program), GUEST) == shown[0]
+    assert ("/tmp", "/etc/hosts") in shown
+    assert ("/etc/hosts", "/etc/hosts") not in shown
+
+
+def test_a_missing_program_is_named_with_its_remedy() -> None:
+    """What to install is in the message."""
+    assert "apt install runc" in str(no_program("runc")[0])
+    assert "crun or runc" in str(no_program(None)[0])
