@@ -284,6 +284,7 @@ async def test_bad_requests_are_refused_before_anything_is_made(lab: Lab, tasks:
 async def test_a_full_disk_stops_the_run_and_it_goes_on_when_there_is_room(lab: Lab, tasks: Tasks) -> None:
     """StoreFailed at once, also for trials that hang; every end that was told is on disk; a resume does the others."""
     chosen = tasks(*["passed"] * 30)
+    lab.pause = 0.01  # so that not all of them end in one batch
     told: list[TrialId] = []
 
     def on_event(progress: Progress) -> None:
