@@ -100,7 +100,8 @@ def _describe(entry: dict[str, Any]) -> str:
         for item in entry["missing"]
     ]
     lines += [f"  note         {note}" for note in entry["notes"]]
-    lines += [f"  {key:<12} {value}" for key, value in sorted(entry["facts"].items())]
+    width = max([12, *map(len, entry["facts"])])
+    lines += [f"  {key:<{width}} {value}" for key, value in sorted(entry["facts"].items())]
     return "\n".join(lines) + "\n"
 
 

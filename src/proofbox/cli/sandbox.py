@@ -82,7 +82,7 @@ async def _open(template: str, given: dict[str, Any]) -> AsyncIterator[Sandbox]:
         yield box
 
 
-@sandbox.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@sandbox.command()
 @click.argument("template")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 @_box_options
