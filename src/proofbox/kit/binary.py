@@ -18,11 +18,9 @@ def guest_path() -> Path:
     named = os.environ.get("PROOFBOX_GUEST")
     path = Path(named).absolute() if named else Path(__file__).resolve().parent.parent / "bin" / "proofbox-guest"
     if not os.access(path, os.X_OK) or not path.is_file():
-        raise Refused(
-            f"the guest program {path}",
-            (
-                "it is missing or cannot be executed (in a source tree run guest/build.sh, which needs a C compiler; "  # noqa: ISC004
-                "else install the package again, or name a built one with PROOFBOX_GUEST)",
-            ),
+        remedy = (
+            "in a source tree run guest/build.sh, which needs a C compiler; else install the package again, "
+            "or name a built one with PROOFBOX_GUEST"
         )
+        raise Refused("running a guest", (f"the guest program {path} is missing or cannot be executed ({remedy})",))
     return path

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from proofbox.errors import InvalidInput, OperationFailed, ProofboxError
+from proofbox.errors import Busy, InvalidInput, OperationFailed, ProofboxError
 from proofbox.sandbox.given import as_bytes
 from proofbox.sandbox.result import CommandResult
 
@@ -49,6 +49,10 @@ class Ops:
         mine = self._ops[op] = _Op(asked)
         try:
             mine.result = await work()
+        except Busy as error:  # nothing was started, and the same call may be made again
+            del self._ops[op]
+            mine.error = error
+            raise
         except ProofboxError as error:
             mine.error = error
             raise
