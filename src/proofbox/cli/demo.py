@@ -74,14 +74,17 @@ async def _judge(out: Path | None, given: dict[str, Any]) -> tuple[Report, list[
 
 
 def _table(shown: list[Demo], lines: dict[str, TrialLine]) -> str:
-    from proofbox.store.render import printable, table
+    from proofbox.store.render import printable
 
     rows = [("candidate", "what it does", "ending", "why")]
     for one in shown:
         line = lines[f"demo/{one.name}"]
         ending = f"{line.ending} ({line.limit.kind})" if line.limit else line.ending
-        rows.append((one.name, one.does, ending, printable(line.reason, 60)))
-    return table(rows, "llll")
+        rows.append((one.name, one.does, ending, printable(line.reason, 100)))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "\n".join(
+        "  ".join([*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[3]]) for row in rows
+    )
 
 
 def _as_expected(one: Demo, line: TrialLine) -> bool:
