@@ -1,6 +1,5 @@
 /* The launcher's loop. It waits for messages, for sandboxes that end and for clients that let go of one, and never for
  * a single one of them. */
-#define _GNU_SOURCE
 #include "launch.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* The sandbox's half of a start: from the clone to the guest, in one process that never runs another program. */
-#define _GNU_SOURCE
 #include "launch.h"
 
 #include "frame.h"

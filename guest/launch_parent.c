@@ -1,5 +1,4 @@
 /* The launcher's half of a start: clone, ids, control groups, template layers, release. It never waits for the child. */
-#define _GNU_SOURCE
 #include "launch.h"
 
 #include <errno.h>

@@ -2,7 +2,6 @@
  *
  * No path of a template or of a volume's target is ever resolved from the host's root: a link in them leads to a place
  * in the sandbox, or nowhere. */
-#define _GNU_SOURCE
 #include "launch.h"
 
 #include <errno.h>

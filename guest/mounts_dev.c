@@ -1,5 +1,4 @@
 /* /dev and /proc of a sandbox. */
-#define _GNU_SOURCE
 #include "launch.h"
 
 #include <errno.h>

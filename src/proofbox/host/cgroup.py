@@ -171,12 +171,11 @@ def _find_v2(root: Path, mounts: list[_Mount], own: str) -> Place:
     for group in above:
         usable = _usable_v2(group, root_group=not (group / "cgroup.type").exists())
         if usable:
-            directories = {controller: group for controller in usable}
-            return Place(2, directories, swap=True)
+            return Place(2, dict.fromkeys(usable, group), swap=True)
     return Place(
         2,
         {},
-        missing=(f"no control group from {here} up to {point} is delegated to uid {os.geteuid()} with its controllers",),
+        missing=(f"no control group from {here} up to {point} is delegated, with controllers, to uid {os.geteuid()}",),
     )
 
 
@@ -206,7 +205,7 @@ def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
     if place.version == 2:
         return _plan_v2(place, owner, sandbox, limits)
     wanted = [each for each in CONTROLLERS if each in place.directories and (each != "cpu" or limits.cpus is not None)]
-    paths = {each: str(place.directories[each] / TOP / owner / sandbox) for each in wanted}
+    paths = {each: f"{place.directories[each]}/{TOP}/{owner}/{sandbox}" for each in wanted}
     values: list[tuple[str, str]] = []
     if limits.memory is not None and "memory" in paths:
         values.append((f"{paths['memory']}/memory.limit_in_bytes", str(limits.memory)))
@@ -225,7 +224,7 @@ def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
 
 
 def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
-    directory = str(place.roots()[0] / TOP / owner / sandbox)
+    directory = f"{place.roots()[0]}/{TOP}/{owner}/{sandbox}"
     values: list[tuple[str, str]] = []
     if limits.memory is not None and "memory" in place.directories:
         values.append((f"{directory}/memory.max", str(limits.memory)))

@@ -199,12 +199,16 @@ def kill(group: str) -> None:
         return
     except FileNotFoundError:
         pass
-    try:
-        pids = Path(group, "cgroup.procs").read_text().split()
-    except FileNotFoundError:
-        return
-    for pid in map(int, pids):
+    for pid in members(group):
         _kill_member(group, pid)
+
+
+def members(group: str) -> list[int]:
+    """The processes that are in the group now; none if it is gone."""
+    try:
+        return [int(pid) for pid in Path(group, "cgroup.procs").read_text().split()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _kill_member(group: str, pid: int) -> None:
@@ -214,9 +218,9 @@ def _kill_member(group: str, pid: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if str(pid) in Path(group, "cgroup.procs").read_text().split():
+        if pid in members(group):
             signal.pidfd_send_signal(held, signal.SIGKILL)
-    except (FileNotFoundError, ProcessLookupError):
+    except ProcessLookupError:
         pass
     finally:
         os.close(held)

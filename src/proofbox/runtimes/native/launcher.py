@@ -1,0 +1,90 @@
+"""The launcher process of this client: one, started when the first sandbox is made."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from proofbox.errors import CreateFailed
+from proofbox.host.confinement import confinement
+from proofbox.host.idmap import Ids
+from proofbox.host.seccomp.bpf import compile_filter
+from proofbox.host.seccomp.policy import machine, policy
+from proofbox.kit.binary import guest_path
+from proofbox.runtimes.native.messages import encode_setup
+
+FULL_PAUSE_S: Final = 0.001
+"""How long to wait when the launcher's queue is full."""
+QUEUE_BYTES: Final = 1 << 20
+_END_S: Final = 15.0
+
+
+class Launcher:
+    """The resident process that makes sandboxes. It dies with this process, and all of its sandboxes with it.
+
+    Belongs to the process that started it: a fork of that process must start its own.
+    """
+
+    def __init__(self, ids: Ids, leftovers: Sequence[str]) -> None:
+        """Starts it; blocks for some milliseconds. Raises ``CreateFailed``, or ``Refused`` without a guest binary."""
+        self.client = os.getpid()
+        program = compile_filter(policy(), machine())
+        message = encode_setup(self.client, ids, confinement(), program, leftovers)
+        path = guest_path()
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with far:
+            try:
+                near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
+                self._process = subprocess.Popen(
+                    [path, "launcher", str(far.fileno())],
+                    cwd="/",
+                    env={},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(far.fileno(),),
+                    start_new_session=True,  # Ctrl-C at a terminal is for the client, which then ends it in order
+                )
+                near.send(message)
+            except OSError as error:
+                near.close()
+                raise CreateFailed(f"start the launcher {path}: {error.strerror}", "launcher") from error
+        near.setblocking(False)
+        self._control = near
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def usable(self) -> bool:
+        """Alive, and ours."""
+        return self.client == os.getpid() and self._process.poll() is None
+
+    async def send(self, message: bytes, descriptors: Sequence[int]) -> None:
+        """Asks for a sandbox; waits while its queue is full. Raises ``CreateFailed`` if it is gone: nothing was made."""
+        while True:
+            try:
+                socket.send_fds(self._control, [message], descriptors)
+                return
+            except (BlockingIOError, InterruptedError):
+                # One descriptor can be awaited by one task only, and many may be here: so each looks again by itself.
+                await anyio.sleep(FULL_PAUSE_S)
+            except OSError as error:
+                raise CreateFailed(f"ask the launcher for a sandbox: {error.strerror}", "launcher") from error
+
+    def close(self) -> None:
+        """Lets it go: it ends what is left of its sandboxes and exits. Blocks until then, at most 15 s. Idempotent."""
+        self._control.close()
+        if self.client != os.getpid():
+            return
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the kernel ends its sandboxes with it
+            self._process.wait()

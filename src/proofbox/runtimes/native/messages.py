@@ -1,0 +1,177 @@
+"""Messages to the launcher and from it, as ``docs/launcher.md`` has them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from proofbox.errors import InvalidInput
+from proofbox.host.cgroup import Plan
+from proofbox.host.confinement import Confinement
+from proofbox.host.idmap import Ids
+from proofbox.model.spec import SandboxSpec
+from proofbox.model.template import Template
+
+VERSION: Final = 1
+MESSAGE_MAX: Final = 131_072
+TREES_MAX: Final = 200
+"""Layers and volumes of one sandbox."""
+
+INODE_RESERVE: Final = 64
+"""Inodes that the launcher itself uses in the writable layer."""
+
+
+class Kind(IntEnum):
+    """First byte of a message to the launcher."""
+
+    SETUP = 1
+    LAUNCH = 2
+
+
+class Setup(IntEnum):
+    """Tags of SETUP."""
+
+    VERSION = 1
+    CLIENT = 2
+    UID = 3
+    GID = 4
+    FULL_IDS = 5
+    CAPABILITIES = 6
+    FILTER = 7
+    MASK = 8
+    READONLY = 9
+    LEFTOVER = 10
+
+
+class Launch(IntEnum):
+    """Tags of LAUNCH."""
+
+    ID = 1
+    HOSTNAME = 2
+    HOST_NETWORK = 3
+    ID_BASE = 4
+    DISK = 5
+    INODES = 6
+    PROCESSES = 7
+    LAYER = 8
+    VOLUME = 9
+    GROUP = 10
+    GROUP_WRITE = 11
+
+
+KILL: Final = b"K"
+DESTROY: Final = b"D"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The sandbox stands; its guest waits. ``pid`` as the client sees it."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step failed: its name, what it was about, the kernel's reason."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """All processes are gone. ``status`` as of wait(2); ``removed``: nothing else of it is left either."""
+
+    status: int
+    removed: bool
+
+
+Report = Ready | Failed | End
+
+
+def encode_setup(
+    client: int, ids: Ids, confinement: Confinement, filter_program: bytes, leftovers: Iterable[str]
+) -> bytes:
+    """SETUP: what is the same for every sandbox of this launcher."""
+    parts = [
+        bytes([Kind.SETUP]),
+        _number(Setup.VERSION, VERSION),
+        _number(Setup.CLIENT, client),
+        _number(Setup.UID, ids.uid),
+        _number(Setup.GID, ids.gid),
+        _number(Setup.FULL_IDS, ids.full),
+        _number(Setup.CAPABILITIES, confinement.capability_mask()),
+        _field(Setup.FILTER, filter_program),
+    ]
+    parts += (_text(Setup.MASK, path) for path in confinement.masked)
+    parts += (_text(Setup.READONLY, path) for path in confinement.readonly)
+    parts += (_text(Setup.LEFTOVER, path) for path in leftovers)
+    return _whole(parts)
+
+
+def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, id_base: int, processes: int | None) -> bytes:
+    """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them."""
+    limits = spec.limits
+    parts = [bytes([Kind.LAUNCH]), _text(Launch.ID, spec.id), _text(Launch.HOSTNAME, spec.hostname)]
+    if spec.network == "host":
+        parts.append(_number(Launch.HOST_NETWORK, 1))
+    if id_base:
+        parts.append(_number(Launch.ID_BASE, id_base))
+    if limits.disk is not None:
+        parts.append(_number(Launch.DISK, limits.disk))
+    if limits.inodes is not None:
+        parts.append(_number(Launch.INODES, limits.inodes + INODE_RESERVE))
+    if processes is not None:
+        parts.append(_number(Launch.PROCESSES, processes))
+    if len(template.layers) + len(spec.volumes) > TREES_MAX:
+        raise InvalidInput(
+            f"sandbox {spec.id}: {len(template.layers)} layers and {len(spec.volumes)} volumes; "
+            f"the native runtime mounts {TREES_MAX} at most"
+        )
+    parts += (_pair(Launch.LAYER, layer.target, layer.source) for layer in template.layers)
+    parts += (_pair(Launch.VOLUME, volume.target, volume.source) for volume in spec.volumes)
+    parts += (_text(Launch.GROUP, directory) for directory in plan.directories)
+    parts += (_pair(Launch.GROUP_WRITE, path, value) for path, value in plan.values)
+    return _whole(parts)
+
+
+def decode_report(message: bytes) -> Report:
+    """A message of the launcher, or of a sandbox that is being made (which runs our code alone until it is ready)."""
+    tag, rest = message[:1], message[1:]
+    if tag == b"R" and len(rest) == 4:
+        return Ready(struct.unpack("<I", rest)[0])
+    if tag == b"F":
+        return Failed(rest.decode("utf-8", "replace"))
+    if tag in (b"E", b"D") and len(rest) == 4:
+        return End(struct.unpack("<i", rest)[0], removed=tag == b"D")
+    raise ValueError(f"the launcher sent {message[:40]!r}")
+
+
+def _field(tag: int, value: bytes) -> bytes:
+    return struct.pack("<BI", tag, len(value)) + value + b"\0"
+
+
+def _number(tag: int, value: int) -> bytes:
+    return _field(tag, struct.pack("<Q", value))
+
+
+def _text(tag: int, value: str) -> bytes:
+    encoded = value.encode("utf-8", "surrogateescape")
+    if b"\0" in encoded:
+        raise InvalidInput(f"{value!r} has a NUL in it")
+    return _field(tag, encoded)
+
+
+def _pair(tag: int, first: str, second: str) -> bytes:
+    if "\0" in first or "\0" in second:
+        raise InvalidInput(f"{first!r} or {second!r} has a NUL in it")
+    return _field(tag, f"{first}\0{second}".encode("utf-8", "surrogateescape"))
+
+
+def _whole(parts: list[bytes]) -> bytes:
+    message = b"".join(parts)
+    if len(message) > MESSAGE_MAX:
+        raise InvalidInput(f"a message of {len(message)} bytes to the launcher; {MESSAGE_MAX} are the limit")
+    return message

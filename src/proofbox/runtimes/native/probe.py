@@ -1,0 +1,176 @@
+"""Whether this host can run native sandboxes: a real one is made, and what stops it is named with its remedy."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+
+from proofbox.errors import CreateFailed, InvalidInput, Refused
+from proofbox.host.cgroup import Place
+from proofbox.host.idmap import Ids
+from proofbox.host.owner import Owner
+from proofbox.model.limits import LimitKind, Limits
+from proofbox.model.spec import SandboxSpec
+from proofbox.model.template import Layer, Template
+from proofbox.runtime.contract import Handle, Missing, Probe
+
+DEADLINE_S: Final = 10.0
+DIRECTORY: Final = "native-probe"
+
+
+class Maker(Protocol):
+    """What the probe needs of the runtime."""
+
+    async def create(self, spec: SandboxSpec, template: Template) -> Handle: ...
+
+    async def destroy(self, handle: Handle) -> None: ...
+
+
+async def probe_host(runtime: Maker, owner: Owner, ids: Ids, place: Place, enforces: frozenset[LimitKind]) -> Probe:
+    """The probe. Leaves nothing behind."""
+    missing: tuple[Missing, ...] = ()
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            await _try(runtime, owner, enforces)
+    except Refused as refused:
+        missing = tuple(Missing(item) for item in refused.missing)
+    except InvalidInput as unknown:
+        missing = (Missing(str(unknown)),)
+    except CreateFailed as failed:
+        missing = diagnose(str(failed), ids)
+    except TimeoutError:
+        missing = (Missing(f"a first sandbox was not made and ended within {DEADLINE_S:g} s", "look for a hung mount"),)
+    return Probe(
+        usable=not missing,
+        level="container",
+        enforces=enforces,
+        networks=frozenset({"none", "host"}),
+        users=ids.full,
+        missing=missing,
+        notes=notes(ids, place),
+        facts=facts(ids, place),
+    )
+
+
+async def _try(runtime: Maker, owner: Owner, enforces: frozenset[LimitKind]) -> None:
+    """One sandbox on an empty root. Every step of the real thing is in it, and every limit that can be."""
+    root = owner.dir / DIRECTORY
+    root.mkdir(mode=0o755, exist_ok=True)
+    try:
+        wanted = Limits(memory=64 << 20, processes=16, cpus=1.0, disk=1 << 20, inodes=64)
+        limits = Limits(**{kind: getattr(wanted, kind) for kind in wanted.asked() if kind in enforces})
+        template = Template(digest="", name="probe", layers=(Layer("/", str(root)),), env={})
+        spec = SandboxSpec(id=f"probe-{secrets.token_hex(4)}", template="probe", limits=limits)
+        await runtime.destroy(await runtime.create(spec, template))
+    finally:
+        root.rmdir()
+
+
+def notes(ids: Ids, place: Place) -> tuple[str, ...]:
+    """What is weaker here than it could be."""
+    found: list[str] = []
+    if not ids.full:
+        found.append(
+            f"one id inside, the sandbox's root, as {ids.why_not}: commands cannot run as another user, packages that "
+            "need several users cannot be installed, and the caller's supplementary groups stay in force"
+        )
+    if not place.directories:
+        why = "; ".join(place.missing)
+        found.append(
+            f"no limit on memory or CPU, and none of their counters: {why} "
+            "(run as root, or below a delegated group: systemd-run --user --scope -p Delegate=yes COMMAND)"
+        )
+    else:
+        absent = [each for each in ("memory", "pids", "cpu") if each not in place.directories]
+        found += (f"controller {each} is not used" for each in absent)
+        found += place.missing
+    if place.version == 1 and "memory" in place.directories and not place.swap and _has_swap():
+        found.append("swap is not counted: the kernel keeps no count of it (boot with swapaccount=1, or swapoff -a)")
+    return tuple(found)
+
+
+def facts(ids: Ids, place: Place) -> dict[str, str]:
+    """For the record of each trial."""
+    found = {
+        "kernel": platform.release(),
+        "ids": "65536 for each sandbox" if ids.full else "1",
+        "cgroup": f"v{place.version}" if place.directories else "none",
+    }
+    found |= {f"cgroup {controller}": str(path) for controller, path in place.directories.items()}
+    return found
+
+
+def _has_swap() -> bool:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("SwapTotal:"):
+            return int(line.split()[1]) > 0
+    return False
+
+
+def diagnose(message: str, ids: Ids, root: Path = Path("/")) -> tuple[Missing, ...]:
+    """Why a first sandbox failed: the host's settings that are known to stop one, else the step itself."""
+    found: list[Missing] = []
+    if not ids.full or "clone" in message:
+        found += _user_namespaces(root)
+    if "mount /proc" in message:
+        found.append(
+            Missing(
+                "a new /proc cannot be mounted because this one is partly masked, as in a container",
+                "docker run --security-opt systempaths=unconfined, or procMount: Unmasked at Kubernetes",
+            )
+        )
+    if "mount overlay" in message:
+        found.append(
+            Missing(
+                "overlay cannot be mounted in a user namespace",
+                "needs Linux 5.11 with CONFIG_OVERLAY_FS: modprobe overlay; inside a container its own file system "
+                "must not be an overlay below the template: put PROOFBOX_STATE on a volume",
+            )
+        )
+    if not found and "clone" in message and "Operation not permitted" in message:
+        found.append(
+            Missing(
+                "user namespaces are refused, most likely by a container's system call filter",
+                "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined",
+            )
+        )
+    if "Function not implemented" in message:
+        found.append(Missing(f"Linux {platform.release()} lacks a call of that step", "needs Linux 5.12 or newer"))
+    return (*found, Missing(message)) if found else (Missing(f"{message} (no known cause)"),)
+
+
+def _user_namespaces(root: Path) -> list[Missing]:
+    """The switches that take user namespaces away. A file that is not there is a switch that this kernel lacks."""
+    switches = (
+        (
+            "user/max_user_namespaces",
+            "0",
+            "user namespaces are limited to 0",
+            "sysctl -w user.max_user_namespaces=65536",
+        ),
+        (
+            "kernel/unprivileged_userns_clone",
+            "0",
+            "user namespaces are off for everybody but root",
+            "sysctl -w kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "AppArmor takes capabilities away in user namespaces of programs without a profile (since Ubuntu 23.10)",
+            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run as root",
+        ),
+    )
+    found: list[Missing] = []
+    for name, bad, what, remedy in switches:
+        try:
+            value = (root / "proc/sys" / name).read_text().strip()
+        except OSError:
+            continue
+        if value == bad:
+            found.append(Missing(what, remedy))
+    return found

@@ -1,0 +1,315 @@
+"""Makes and ends native sandboxes. What happens inside each is the launcher's work: ``guest/launch*.c``."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from proofbox.errors import CreateFailed, Refused, SandboxLost
+from proofbox.host import cgroup_apply
+from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, find_place, plan_group
+from proofbox.host.idmap import Ids, choose_base, find_ids
+from proofbox.host.owner import Owner
+from proofbox.model.limits import LimitKind
+from proofbox.model.outcome import Usage
+from proofbox.model.spec import Level, SandboxSpec
+from proofbox.model.template import Template
+from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtimes.native.launcher import Launcher
+from proofbox.runtimes.native.messages import (
+    DESTROY,
+    KILL,
+    End,
+    Failed,
+    Ready,
+    decode_report,
+    encode_launch,
+)
+from proofbox.runtimes.native.probe import probe_host
+
+CREATE_S: Final = 30.0
+"""A sandbox that does not stand after so long has failed: a source directory on a dead file system, most likely."""
+END_S: Final = 20.0
+"""A killed sandbox that is not gone after so long hangs in the kernel; the launcher goes on trying."""
+_PAUSE_S: Final = 0.002
+
+ALWAYS: Final[frozenset[LimitKind]] = frozenset(
+    {"disk", "inodes", "open_files", "process_memory", "wall", "command_wall", "output"}
+)
+"""Enforced on every host: by the writable layer's own file system, and by the guest for each command."""
+
+
+@dataclass(slots=True, eq=False)
+class NativeHandle:
+    """One sandbox: the socket on which the launcher reports on it, and what it reported so far."""
+
+    id: str
+    plan: Plan
+    id_base: int
+    launcher: Launcher
+    status: socket.socket
+    channel: socket.socket | None
+    pid: int = 0
+    ready: bool = False
+    failure: str = ""
+    end: int | None = None
+    removed: bool = False
+    lost: bool = False
+    started: bool = False
+    asked: bool = False
+    oom: bool = False
+    reading: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
+
+    @property
+    def over(self) -> bool:
+        """It has ended, or the launcher has."""
+        return self.end is not None or self.lost
+
+
+class NativeRuntime:
+    """See the package. Safe to use from several event loops, one after the other or in several threads."""
+
+    name = "native"
+    level: Level = "container"
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._ids: Ids = find_ids()
+        self._place: Place = find_place()
+        # With a single id inside, the kernel's limit for each user is one for the whole sandbox.
+        self._enforces: frozenset[LimitKind] = (
+            ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})
+        )
+        self._bases: set[int] = set()
+        self._launcher: Launcher | None = None
+        self._starting = threading.Lock()
+
+    async def probe(self) -> Probe:
+        """Runs one sandbox with nothing in it, through every step."""
+        return await probe_host(self, self._owner, self._ids, self._place, self._enforces)
+
+    async def create(self, spec: SandboxSpec, template: Template) -> NativeHandle:
+        """The sandbox with its guest, which waits for the first message. About 1.5 ms.
+
+        Raises ``CreateFailed`` with the step that failed, ``Refused`` for a limit that this host cannot enforce. On
+        failure and on cancellation everything that was made is removed before this returns.
+        """
+        self._refuse_unenforced(spec)
+        handle, message, far = await self._prepare(spec, template)
+        try:
+            with far[0], far[1]:
+                await handle.launcher.send(message, [far[0].fileno(), far[1].fileno()])
+            with anyio.move_on_after(CREATE_S):
+                await self._reports(handle, lambda: handle.ready or bool(handle.failure) or handle.over)
+            if not handle.ready or handle.over:
+                reason = handle.failure or ("its launcher died" if handle.lost else f"not ready after {CREATE_S:g} s")
+                raise CreateFailed(f"sandbox {spec.id}: {reason}", reason.split(":")[0])
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.destroy(handle)
+            raise
+        return handle
+
+    async def start(self, handle: Handle) -> None:
+        """Nothing more to do: the guest runs nothing until it gets the client's first message."""
+        mine = _of(handle)
+        if mine.started or mine.over:
+            raise CreateFailed(f"sandbox {mine.id} {'has ended' if mine.over else 'cannot be started twice'}", "start")
+        mine.started = True
+
+    async def connect(self, handle: Handle) -> socket.socket:
+        """Our end of the socket pair whose other end the guest has had from its birth."""
+        mine = _of(handle)
+        if mine.channel is None:
+            raise CreateFailed(f"sandbox {mine.id} cannot be connected twice", "connect")
+        channel, mine.channel = mine.channel, None
+        return channel
+
+    async def wait(self, handle: Handle) -> Ended:
+        """Until init of its PID namespace was reaped: the kernel lets that happen when all others are gone."""
+        mine = _of(handle)
+        await self._reports(mine, lambda: mine.over)
+        if mine.lost:
+            await _orphans_gone(mine)
+        self._note_oom(mine)
+        return Ended(mine.end, oom=mine.oom, asked=mine.asked)
+
+    async def usage(self, handle: Handle) -> Usage:
+        """The counters of its control groups."""
+        return cgroup_apply.usage(_of(handle).plan)
+
+    async def stop(self, handle: Handle) -> None:
+        """Kills init of its PID namespace, and the kernel all others with it."""
+        mine = _of(handle)
+        mine.asked = True
+        _order(mine, KILL)
+        await self._ends(mine, lambda: mine.over)
+        if mine.lost:
+            await _orphans_gone(mine)
+
+    async def destroy(self, handle: Handle) -> None:
+        """Ends it and removes its control groups. Its writable layer goes with its last process.
+
+        Raises ``SandboxLost`` if the kernel does not end it in time; the launcher goes on trying then.
+        """
+        mine = _of(handle)
+        if mine.channel is not None:
+            mine.channel.close()
+            mine.channel = None
+        if mine.status.fileno() < 0:
+            return
+        mine.asked = True
+        self._note_oom(mine)
+        _order(mine, DESTROY)
+        await self._ends(mine, lambda: mine.removed or mine.lost)
+        if mine.lost:
+            await _orphans_gone(mine)
+            await _remove_groups(mine)
+        mine.status.close()
+        self._bases.discard(mine.id_base)
+
+    async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
+        """None: a sandbox ends with its owner."""
+        return ()
+
+    async def sweep(self, owner: Owner) -> int:
+        """Removes the control groups of a dead owner, and ends what is still in them."""
+        return await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id)
+
+    async def close(self) -> None:
+        """Ends the launcher."""
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            await anyio.to_thread.run_sync(launcher.close)
+
+    def _refuse_unenforced(self, spec: SandboxSpec) -> None:
+        beyond = [kind for kind in spec.limits.asked() if kind not in self._enforces]
+        if beyond:
+            why = "; ".join(self._place.missing) or "no such controller"
+            raise Refused(
+                f"sandbox {spec.id}", tuple(f"limit {kind}: not enforced on this host ({why})" for kind in beyond)
+            )
+
+    async def _prepare(
+        self, spec: SandboxSpec, template: Template
+    ) -> tuple[NativeHandle, bytes, tuple[socket.socket, socket.socket]]:
+        launcher = self._launcher
+        if launcher is None or not launcher.usable():
+            launcher = await anyio.to_thread.run_sync(self._start_launcher)
+        plan = plan_group(self._place, self._owner.id, spec.id, spec.limits)
+        base = choose_base(spec.id, self._bases) if self._ids.full else 0
+        processes = None
+        if spec.limits.processes is not None and "pids" not in plan.by_controller:
+            processes = spec.limits.processes + PROCESS_RESERVE
+        message = encode_launch(spec, template, plan, id_base=base, processes=processes)
+        channel, guest = socket.socketpair()
+        try:
+            status, reporter = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError:
+            channel.close()
+            guest.close()
+            raise
+        channel.setblocking(False)
+        status.setblocking(False)
+        self._bases.add(base)
+        return NativeHandle(spec.id, plan, base, launcher, status, channel), message, (guest, reporter)
+
+    def _start_launcher(self) -> Launcher:
+        with self._starting:
+            if self._launcher is None or not self._launcher.usable():
+                leftovers = cgroup_apply.prepare(self._place, self._owner.id)
+                self._launcher = Launcher(self._ids, leftovers)
+            return self._launcher
+
+    @staticmethod
+    def _note_oom(handle: NativeHandle) -> None:
+        if not handle.removed:
+            handle.oom = handle.oom or bool(cgroup_apply.oom_kills(handle.plan))
+
+    async def _ends(self, handle: NativeHandle, done: Callable[[], bool]) -> None:
+        with anyio.move_on_after(END_S):
+            await self._reports(handle, done)
+        if not done():
+            raise SandboxLost(f"sandbox {handle.id}: killed, but not gone after {END_S:g} s", "host")
+
+    @staticmethod
+    async def _reports(handle: NativeHandle, done: Callable[[], bool]) -> None:
+        """Takes in what the launcher reports until that is so. Only one task at a time may wait on a descriptor."""
+        if done():
+            return
+        async with handle.reading:
+            while not done():
+                await _take_report(handle)
+
+
+async def _take_report(handle: NativeHandle) -> None:
+    await anyio.wait_readable(handle.status)
+    try:
+        message = handle.status.recv(1024)
+    except (BlockingIOError, InterruptedError):
+        return
+    except ConnectionResetError:
+        message = b""
+    if not message:
+        handle.lost = True
+        return
+    match decode_report(message):
+        case Ready(pid):
+            handle.ready, handle.pid = True, pid
+        case Failed(text):
+            handle.failure = handle.failure or text
+        case End(status, removed):
+            handle.end, handle.removed = status, removed
+
+
+def _of(handle: Handle) -> NativeHandle:
+    assert isinstance(handle, NativeHandle)
+    return handle
+
+
+def _order(handle: NativeHandle, order: bytes) -> None:
+    if handle.lost:
+        return
+    try:
+        handle.status.send(order)
+    except OSError:
+        # It died: its end of the socket says so to the one who reads.
+        return
+
+
+async def _orphans_gone(handle: NativeHandle) -> None:
+    """After the launcher's death: the kernel has sent SIGKILL to its children; this waits until that has worked."""
+    if not handle.pid:
+        await _soon(lambda: not any(map(cgroup_apply.members, handle.plan.directories)))
+        return
+    try:
+        held = os.pidfd_open(handle.pid)
+    except ProcessLookupError:
+        return
+    try:
+        with anyio.move_on_after(END_S):
+            await anyio.wait_readable(held)
+    finally:
+        os.close(held)
+
+
+async def _soon(done: Callable[[], bool]) -> bool:
+    """Whether that becomes so in time; nothing tells when."""
+    with anyio.move_on_after(END_S):
+        while True:
+            if done():
+                return True
+            await anyio.sleep(_PAUSE_S)
+    return False
+
+
+async def _remove_groups(handle: NativeHandle) -> None:
+    if not await _soon(lambda: cgroup_apply.remove(handle.plan.directories)):
+        raise SandboxLost(f"sandbox {handle.id}: its control groups {handle.plan.directories} stay busy", "host")
