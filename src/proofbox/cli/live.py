@@ -57,6 +57,10 @@ class Live:
     ) -> None:
         self._live.stop()
 
+    def say(self, line: str) -> None:
+        """Above the display."""
+        self._live.console.print(Text(line))
+
     def __call__(self, progress: Progress) -> None:
         """Takes over what has changed."""
         event = progress.event

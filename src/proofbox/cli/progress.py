@@ -28,6 +28,10 @@ class Display(Protocol):
 
     def __call__(self, progress: Progress) -> None: ...
 
+    def say(self, line: str) -> None:
+        """Shows a message without spoiling what is drawn."""
+        ...
+
 
 def line_of(event: AttemptEnded) -> str:
     """One line about an attempt's end; what it says may come from a sandbox and is made printable."""
@@ -60,9 +64,17 @@ class Plain:
             self._tenth, self._due = tenth, time.monotonic() + EVERY
             click.echo(f"{ended}/{progress.asked} trials: {counts_of(progress)}", err=True)
 
+    def say(self, line: str) -> None:
+        """As it is."""
+        click.echo(line, err=True)
+
 
 class Silent:
-    """For ``--json``: nothing but the result."""
+    """For ``--json``: nothing but the result, and messages."""
+
+    def say(self, line: str) -> None:
+        """As it is."""
+        click.echo(line, err=True)
 
     def __call__(self, progress: Progress) -> None:
         """Says nothing."""

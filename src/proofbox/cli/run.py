@@ -14,8 +14,11 @@ from proofbox.cli import options, parse
 from proofbox.cli.report import OUT
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     import anyio
 
+    from proofbox.cli.progress import Display
     from proofbox.model.run import RunConfig
     from proofbox.store.report import Report
     from proofbox.store.runs import RunDir, Store
@@ -119,7 +122,7 @@ class Session:
     store: Store
     resume: str | None
     pattern: str | None
-    display: Any
+    display: AbstractContextManager[Display]
     opened: RunDir | None = field(default=None)
 
     async def run(self) -> Report | None:
@@ -128,12 +131,13 @@ class Session:
 
         found: Report | None = None
         async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_on_signal, group.cancel_scope)
-            found = await self._judge()
+            with self.display as show:
+                group.start_soon(_cancel_on_signal, group.cancel_scope, show)
+                found = await self._judge(show)
             group.cancel_scope.cancel()
         return found
 
-    async def _judge(self) -> Report:
+    async def _judge(self, show: Display) -> Report:
         from proofbox.cli import prepare
         from proofbox.trial.facts import host_facts
         from proofbox.trial.run import run_tasks
@@ -147,25 +151,24 @@ class Session:
             FunctionVerifier(host, limits=asked.limits) as verifier,
         ):
             facts = await host_facts(host, work.tasks, asked.limits)
-            click.echo(prepare.describe(facts, self.config, work), err=True)
-            with self.display as show:
-                return await run_tasks(
-                    self.config,
-                    work.tasks,
-                    work.agent,
-                    verifier,
-                    facts,
-                    self.store,
-                    plan=work.plan,
-                    samples=work.samples,
-                    resume=self.resume,
-                    on_event=show,
-                    on_open=self._open,
-                )
+            show.say(prepare.describe(facts, self.config, work))
+            return await run_tasks(
+                self.config,
+                work.tasks,
+                work.agent,
+                verifier,
+                facts,
+                self.store,
+                plan=work.plan,
+                samples=work.samples,
+                resume=self.resume,
+                on_event=show,
+                on_open=lambda opened: self._open(opened, show),
+            )
 
-    def _open(self, opened: RunDir) -> None:
+    def _open(self, opened: RunDir, show: Display) -> None:
         self.opened = opened
-        click.echo(f"traces       {opened.path}", err=True)
+        show.say(f"traces       {opened.path}")
 
     def say_how_to_go_on(self, out: Path | None) -> None:
         """After an interruption: what is there, and the command that goes on with it."""
@@ -184,13 +187,13 @@ class Session:
         )
 
 
-async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
+async def _cancel_on_signal(scope: anyio.CancelScope, show: Display) -> None:
     """The first Ctrl-C ends the run in good order; a second one is left to Python, and ends it at once."""
     import anyio
 
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
-            click.echo("proofbox: ending the trials that run; once more to leave at once", err=True)
+            show.say("proofbox: ending the trials that run; once more to leave at once")
             scope.cancel()
             return
 

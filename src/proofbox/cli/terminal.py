@@ -16,7 +16,7 @@ import anyio.to_thread
 
 CHUNK: Final = 65_536
 
-RESTORE: Final = b"\x1b[?1049l\x1b[?2004l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[0m"
+RESTORE: Final = b"\x1b[?1047l\x1b[?2004l\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[0m"
 """What a program that was killed may have left on: the alternate screen, bracketed paste, a hidden cursor, mouse
 reports, colours. termios knows nothing of these."""
 
