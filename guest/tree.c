@@ -1,0 +1,235 @@
+#include "tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static int proc_fd = -1;
+
+void tree_open_proc(void) { proc_fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC); }
+int tree_proc(void) { return proc_fd; }
+
+u64 now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
+}
+
+/* One bit for each pid up to the kernel's largest: which were seen. Pages that no pid falls into cost nothing. */
+enum { PID_LIMIT = 1 << 22 };
+static u8 seen[PID_LIMIT / 8];
+
+static int mark(u8 *bits, pid_t pid)
+{
+    if (pid <= 0 || pid >= PID_LIMIT)
+        return 0;
+    u8 bit = (u8)(1 << (pid & 7));
+    int fresh = !(bits[pid >> 3] & bit);
+    bits[pid >> 3] |= bit;
+    return fresh;
+}
+
+static void unmark(u8 *bits, const struct pids *p)
+{
+    for (u32 i = 0; i < p->count; i++)
+        bits[p->list[i] >> 3] &= (u8)~(1 << (p->list[i] & 7));
+}
+
+static int add(struct pids *p, pid_t pid)
+{
+    if (p->count == p->size) {
+        u32 size = p->size ? 2 * p->size : 64;
+        pid_t *list = realloc(p->list, size * sizeof *list);
+        if (!list)
+            return -1;
+        p->list = list;
+        p->size = size;
+    }
+    p->list[p->count++] = pid;
+    return 0;
+}
+
+struct entry { /* linux_dirent64 */
+    u64 inode;
+    i32 offset[2];
+    u16 length;
+    u8 type;
+    char name[];
+};
+
+static pid_t number(const char *text)
+{
+    pid_t n = 0;
+    for (; *text >= '0' && *text <= '9'; text++)
+        n = n * 10 + (*text - '0');
+    return *text ? -1 : n;
+}
+
+/* The pids in one "children" file. */
+static int read_children(const char *path, struct pids *found, int (*skip)(pid_t))
+{
+    int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    char text[4096];
+    ssize_t n;
+    pid_t pid = 0;
+    while ((n = read(fd, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                pid = pid * 10 + (text[i] - '0');
+                continue;
+            }
+            if (pid && !(skip && skip(pid)) && mark(seen, pid))
+                add(found, pid);
+            pid = 0;
+        }
+    close(fd);
+    return 0;
+}
+
+static int children_of(pid_t pid, struct pids *found, int (*skip)(pid_t))
+{
+    char path[80] = "";
+    text_add_number(path, sizeof path, (u64)pid);
+    text_add(path, sizeof path, "/task");
+    int fd = openat(proc_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT || errno == ESRCH ? 0 : -1;
+    _Alignas(8) char raw[2048];
+    long n;
+    int told = 0;
+    while ((n = syscall(SYS_getdents64, fd, raw, sizeof raw)) > 0)
+        for (long at = 0; at < n;) {
+            struct entry *entry = (struct entry *)(raw + at);
+            at += entry->length;
+            if (number(entry->name) <= 0)
+                continue;
+            char file[80] = "";
+            text_add(file, sizeof file, path);
+            text_add(file, sizeof file, "/");
+            text_add(file, sizeof file, entry->name);
+            text_add(file, sizeof file, "/children");
+            told |= read_children(file, found, skip) == 0;
+        }
+    close(fd);
+    return told || pid != getpid() ? 0 : -1;
+}
+
+/* Parent and state of a process, from its stat line. The name in it may hold anything: what counts is behind the last ")". */
+static pid_t parent_of(pid_t pid, char *state)
+{
+    char path[40] = "", line[512];
+    text_add_number(path, sizeof path, (u64)pid);
+    text_add(path, sizeof path, "/stat");
+    int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (n <= 0)
+        return -1;
+    line[n] = 0;
+    char *at = strrchr(line, ')');
+    if (!at || !at[1] || !at[2] || !at[3])
+        return -1;
+    *state = at[2];
+    return (pid_t)strtol(at + 4, NULL, 10);
+}
+
+/* Without "children" files (a kernel without CONFIG_PROC_CHILDREN): all processes and their parents, until nothing is added. */
+static int find_by_parent(struct pids *found, int (*skip)(pid_t))
+{
+    int fd = openat(proc_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    struct pids all = {0}, parents = {0};
+    _Alignas(8) char raw[8192];
+    long n;
+    while ((n = syscall(SYS_getdents64, fd, raw, sizeof raw)) > 0)
+        for (long at = 0; at < n;) {
+            struct entry *entry = (struct entry *)(raw + at);
+            at += entry->length;
+            pid_t pid = number(entry->name);
+            char state;
+            pid_t parent = pid > 0 ? parent_of(pid, &state) : -1;
+            if (parent > 0 && (add(&all, pid) || add(&parents, parent)))
+                break;
+        }
+    close(fd);
+    pid_t self = getpid();
+    for (u32 before = UINT32_MAX; before != found->count;) {
+        before = found->count;
+        for (u32 i = 0; i < parents.count && i < all.count; i++) {
+            pid_t parent = parents.list[i];
+            int ours = parent == self || (parent < PID_LIMIT && seen[parent >> 3] & 1 << (parent & 7));
+            if (ours && !(skip && skip(all.list[i])) && mark(seen, all.list[i]))
+                add(found, all.list[i]);
+        }
+    }
+    free(all.list);
+    free(parents.list);
+    return 0;
+}
+
+int tree_find(struct pids *found, int (*skip)(pid_t))
+{
+    found->count = 0;
+    if (proc_fd < 0)
+        return -1;
+    int told = children_of(getpid(), found, skip);
+    for (u32 i = 0; !told && i < found->count; i++)
+        children_of(found->list[i], found, skip);
+    if (told)
+        told = find_by_parent(found, skip);
+    unmark(seen, found);
+    u32 living = 0;
+    for (u32 i = 0; i < found->count; i++) {
+        char state = 'Z';
+        if (parent_of(found->list[i], &state) >= 0 && state != 'Z' && state != 'X')
+            found->list[living++] = found->list[i];
+    }
+    found->count = living;
+    return told;
+}
+
+static u8 stopped[PID_LIMIT / 8];
+
+u32 tree_kill(int (*skip)(pid_t))
+{
+    static struct pids found;
+    struct pids all = {0};
+    for (int pass = 0, news = 1; news && pass < 1000; pass++) {
+        news = 0;
+        if (tree_find(&found, skip))
+            break;
+        for (u32 i = 0; i < found.count; i++) {
+            if (!mark(stopped, found.list[i]))
+                continue;
+            kill(found.list[i], SIGSTOP);
+            add(&all, found.list[i]);
+            news = 1;
+        }
+    }
+    for (u32 i = 0; i < all.count; i++)
+        kill(all.list[i], SIGKILL);
+    u32 count = all.count;
+    unmark(stopped, &all);
+    free(all.list);
+    return count;
+}
+
+void tree_signal(int signal)
+{
+    struct pids found = {0};
+    if (!tree_find(&found, NULL))
+        for (u32 i = 0; i < found.count; i++)
+            kill(found.list[i], signal);
+    free(found.list);
+}
