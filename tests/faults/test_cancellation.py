@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
-from tests.faults.orphans import children, traces_of
 
 from proofbox.errors import Refused
 from proofbox.runtime import registry
 from proofbox.sandbox.host import Host
+from proofbox.testing.needs import skip_unless_required
+from proofbox.testing.orphans import children, traces_of
 
 pytestmark = pytest.mark.container
 
@@ -25,7 +26,7 @@ async def host(request: pytest.FixtureRequest) -> AsyncIterator[Host]:
     try:
         made = await Host.local(request.param, "container" if isolated else "none", allow_unisolated=not isolated)
     except Refused as refused:
-        pytest.skip(str(refused))
+        skip_unless_required(request.param, refused)
     yield made
     await made.aclose()
 

@@ -13,6 +13,7 @@ from inspect_ai.util._sandbox.self_check import *  # noqa: F403 - this is how a 
 
 from proofbox.errors import Refused
 from proofbox.integrations.inspect import ProofboxConfig, ProofboxSandboxEnvironment
+from proofbox.testing.needs import skip_unless_required
 
 if TYPE_CHECKING:
     from inspect_ai.util import SandboxEnvironment
@@ -33,7 +34,7 @@ async def opened(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEnviron
     try:
         environments = await ProofboxSandboxEnvironment.sample_init("self_check", config, {})
     except Refused as refused:
-        pytest.skip(str(refused))
+        skip_unless_required(request.param, refused)
     yield environments["default"]
     await ProofboxSandboxEnvironment.sample_cleanup("self_check", config, environments, False)
 

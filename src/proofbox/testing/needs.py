@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import pytest
 
+from proofbox.errors import Refused
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import LEVELS, Level
 from proofbox.runtime.contract import Probe
@@ -128,6 +131,16 @@ def marker() -> str:
     return f"7{uuid.uuid4().int % 10**8:08d}"
 
 
+def skip_unless_required(name: str, refused: Refused) -> NoReturn:
+    """Skips with the sentence that ``proofbox doctor`` prints.
+
+    ``PROOFBOX_REQUIRE=native,crun`` names runtimes that must be usable: there a skip would hide a failure.
+    """
+    if name in os.environ.get("PROOFBOX_REQUIRE", "").split(","):
+        raise refused
+    pytest.skip(str(refused))
+
+
 async def alive(box: Sandbox, marker: str) -> list[str]:
     """Command lines inside ``box`` that hold the marker, from its ``/proc``. The search does not find itself."""
     pattern = f"[{marker[0]}]{marker[1:]}"
@@ -139,8 +152,6 @@ async def alive(box: Sandbox, marker: str) -> list[str]:
 
 def alive_outside(marker: str) -> list[int]:
     """Processes of the whole host whose command line holds the marker."""
-    import pathlib
-
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit():
