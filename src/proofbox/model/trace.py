@@ -94,13 +94,17 @@ class TrialEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", t
 
 
 class RunClosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_closed"):
-    """``overhead``: seconds an attempt that were neither the agent's nor the verifier's, over ``attempts`` of them."""
+    """``overhead``: CPU seconds an attempt that were neither the agent's nor the verifier's, over ``attempts`` of them.
+
+    ``disk``: seconds in which the log was being written, beside the trials.
+    """
 
     at: float
     closing: Closing
     why: str = ""
     attempts: int = 0
     overhead: float = 0.0
+    disk: float = 0.0
 
 
 Event = RunOpened | AttemptStarted | AttemptEnded | TrialEnded | RunClosed

@@ -168,7 +168,11 @@ def _foot(report: Report) -> str:
     if report.interrupted:
         attempts += f", {report.interrupted} of them interrupted"
     speed = f"{report.judged / report.wall:.1f} judged a second" if report.wall > 0 else ""
-    overhead = "" if report.overhead is None else f"overhead {1000 * report.overhead:.2f} ms an attempt"
+    overhead = (
+        ""
+        if report.overhead is None
+        else (f"overhead {1000 * report.overhead:.2f} ms of CPU an attempt, log written in {report.disk:.2f} s")
+    )
     lines = [attempts, ", ".join(x for x in (f"{report.wall:.1f} s", speed, overhead) if x)]
     if report.torn:
         lines.append(f"the log ended in a cut line of {report.torn} bytes, which was left out")

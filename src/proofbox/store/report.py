@@ -121,7 +121,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     wall: float
     """Seconds from the run's opening to its last event, the time between a stop and a resume left out."""
     overhead: float | None
-    """Seconds an attempt that were neither the agent's nor the verifier's."""
+    """CPU seconds an attempt that were neither the agent's nor the verifier's."""
+    disk: float
+    """Seconds in which the log was being written, beside the trials."""
     torn: int
     """Bytes of a cut line at the log's end, which were left out."""
     trials: tuple[TrialLine, ...]
@@ -158,6 +160,7 @@ class _Fold:
         self.started = self.ended = 0
         self.closed: RunClosed | None = None
         self.overheads: list[tuple[int, float]] = []
+        self.disk = 0.0
         self.wall = 0.0
         self._opened = 0.0
         self._before = 0.0
@@ -171,6 +174,7 @@ class _Fold:
         if isinstance(event, RunClosed):
             self.closed = event
             self.overheads.append((event.attempts, event.overhead))
+            self.disk += event.disk
         elif isinstance(event, AttemptStarted):
             self.started += 1
             trial = self.trials[event.trial]
@@ -232,6 +236,7 @@ def build_report(record: RunRecord, events: Iterable[Event], *, path: str = "", 
         timings={phase: spread(seconds) for phase, seconds in fold.timings.items()},
         wall=fold.wall,
         overhead=sum(n * seconds for n, seconds in fold.overheads) / measured if measured else None,
+        disk=fold.disk,
         torn=torn,
         trials=trials,
     )

@@ -39,8 +39,8 @@ class Writer:
         self._receive: MemoryObjectReceiveStream[_Batch]
         self._send, self._receive = anyio.create_memory_object_stream(BACKLOG)
         self.failure: StoreFailed | None = None
-        self.busy = 0.0
-        """Seconds in which the disk was at work."""
+        self.wall = self.cpu = 0.0
+        """Seconds that writing took, and how many of them the processor worked for it."""
 
     @property
     def dropped(self) -> int:
@@ -93,13 +93,14 @@ class Writer:
                         batch.done()
 
     def _write(self, batches: Sequence[_Batch]) -> None:
-        began = time.monotonic()
+        wall, cpu = time.monotonic(), time.thread_time()
         for batch in batches:
             for blob in batch.blobs:
                 put_blob(self._blobs, blob)
         events = [event for batch in batches for event in batch.events]
         self._log.append(events, durable=any(batch.durable for batch in batches))
-        self.busy += time.monotonic() - began
+        self.wall += time.monotonic() - wall
+        self.cpu += time.thread_time() - cpu
 
     def close(self) -> None:
         """No more comes; what was appended is still written."""

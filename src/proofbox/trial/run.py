@@ -99,7 +99,12 @@ async def _recorded(runner: Runner, writer: Writer) -> AsyncIterator[None]:
     finally:
         with anyio.CancelScope(shield=True):
             end = RunClosed(
-                at=time.time(), closing=closing, why=why, attempts=runner.attempts, overhead=runner.overhead
+                at=time.time(),
+                closing=closing,
+                why=why,
+                attempts=runner.attempts,
+                overhead=runner.overhead,
+                disk=writer.wall,
             )
             await writer.append(end)
 

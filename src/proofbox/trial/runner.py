@@ -66,15 +66,15 @@ class Runner:
         self._running = 0
         self._on_event = on_event
         self._send, self._progress = anyio.create_memory_object_stream[Progress](math.inf)
-        self._loop_time = 0.0
+        self._cpu = 0.0
         self.stopped: str | None = None
         """Why it was stopped early, if it was."""
         self.attempts = 0
 
     @property
     def overhead(self) -> float:
-        """Seconds an attempt, outside of agent and verifier: scheduling, recording, the disk."""
-        return (self._loop_time + self._writer.busy) / self.attempts if self.attempts else 0.0
+        """CPU seconds an attempt, outside of agent and verifier: scheduling and recording."""
+        return (self._cpu + self._writer.cpu) / self.attempts if self.attempts else 0.0
 
     async def run(self) -> None:
         """Returns when every trial has ended and is on disk, or the stop rule says so (``stopped``).
@@ -104,13 +104,13 @@ class Runner:
 
     async def _attempt(self, turn: Turn) -> float | None:
         """One attempt, recorded. Returns the pause before the next one, or None if the trial has ended."""
-        began = time.monotonic()
+        began, start = time.monotonic(), time.thread_time()
         started = AttemptStarted(trial=turn.trial, attempt=turn.number, at=time.time())
         await self._writer.append(started, durable=False)
         self._tell(started)
-        prepared = time.monotonic()
+        prepared = time.thread_time()
         done = await attempt(self._tasks[turn.trial.task], turn.trial.index, self._agent, self._verifier)
-        ended = time.monotonic()
+        ended = time.thread_time()
         recorded = record(turn, done, queued=began - turn.ready)
         pause = None if done.failure is None else self._retry.pause(done.failure, turn.tried)
         with anyio.CancelScope(shield=True):  # what is finished is kept; the writer always gets on or fails
@@ -123,7 +123,7 @@ class Runner:
                 )
                 self.stopped = self.stopped or self._alarm.count(final.ending, recorded.event.reason)
         self.attempts += 1
-        self._loop_time += prepared - began + time.monotonic() - ended
+        self._cpu += prepared - start + time.thread_time() - ended
         return pause
 
     def _booked(self, event: AttemptEnded, final: TrialEnded) -> None:
