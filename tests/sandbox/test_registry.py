@@ -45,8 +45,9 @@ class Stated(FakeRuntime):
 def stated() -> Iterator[list[str]]:
     """Names that a test registers; taken back in the end. Our own runtimes of an isolating level are out of the way."""
     names: list[str] = []
-    for own in ("native", "oci"):
-        put(names, Stated(own, "container", usable=False))
+    for own, (level, _) in registry.BUILT_IN.items():
+        if level != "none":
+            put(names, Stated(own, level, usable=False))
     yield names
     for name in names:
         registry.unregister(name)
