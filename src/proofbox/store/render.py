@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from proofbox.model.limits import MIB, Limits
 from proofbox.model.trace import JUDGED
 from proofbox.model.verdict import ENDINGS
 from proofbox.store.report import Report
@@ -15,7 +16,7 @@ WIDTH: Final = 100
 SHOWN: Final = 20
 """Lines of a list that are shown; the JSON has all."""
 
-PHASES: Final = ("queue", "agent", "create", "start", "calls", "verify", "destroy")
+PHASES: Final = ("queue", "agent", "create", "start", "calls", "collect", "destroy", "verify")
 
 _MEANING: Final = {
     "passed": "reward 1",
@@ -63,12 +64,20 @@ def _head(report: Report) -> str:
         f"runtime {host.runtime} (level {host.level}), {record.config.jobs} at a time; {versions}",
         *(f"template {name} {digest}" for name, digest in host.templates.items()),
         f"task set {record.task_set}",
+        f"limits {_limits_of(host.limits) or 'none'}",
+        *(f"note: {printable(note, 3 * WIDTH)}" for note in host.notes),
     ]
     if record.samples:
         lines.append(f"samples {record.samples}")
     if report.why:
         lines.append(f"why: {printable(report.why, 4 * WIDTH)}")
     return _wrapped(lines)
+
+
+def _limits_of(limits: Limits) -> str:
+    sizes = ("memory", "process_memory", "disk", "output")
+    texts = ((kind, getattr(limits, kind)) for kind in limits.asked())
+    return ", ".join(f"{kind} {value / MIB:g} MiB" if kind in sizes else f"{kind} {value:g}" for kind, value in texts)
 
 
 def _wrapped(lines: Iterable[str]) -> str:
