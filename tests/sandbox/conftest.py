@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -64,7 +64,7 @@ async def box(process_host: Host) -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-def state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+def state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """Live state in a directory of the test's own."""
     monkeypatch.setenv("PROOFBOX_STATE", str(tmp_path / "state"))
-    yield tmp_path / "state"
+    return tmp_path / "state"

@@ -7,13 +7,13 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.sandbox.conftest import PLAIN
 
 from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import Exited, HitLimit, Killed, Signaled
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
-from tests.sandbox.conftest import PLAIN
 
 
 async def test_text_goes_to_a_shell_and_a_sequence_to_exec(box: Sandbox) -> None:

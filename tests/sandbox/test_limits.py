@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.sandbox.conftest import PLAIN
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.model.limits import DEFAULTS, MIB, LimitKind, Limits
 from proofbox.model.spec import Volume
 from proofbox.runtimes.fake import FakeRuntime
 from proofbox.sandbox.host import Host
-from tests.sandbox.conftest import PLAIN
 
 pytestmark = pytest.mark.anyio
 

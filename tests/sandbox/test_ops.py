@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from tests.sandbox.conftest import PLAIN
 
 from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
 from proofbox.runtimes.fake import FakeCommand, FakeRuntime
@@ -11,7 +12,6 @@ from proofbox.sandbox import ops
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
 from proofbox.sandbox.result import CommandResult
-from tests.sandbox.conftest import PLAIN
 
 
 @pytest.fixture
