@@ -370,6 +370,8 @@ static void send_end(struct stream *s)
         field_u32(&f, 10, (u32)s->err);
         field_bytes(&f, 11, s->result, s->result_length);
     }
+    for (int i = 0; i < 3; i++)
+        source_tell(&s->sources[i]);
     stream_finish(s, MSG_END, &f);
     for (int i = 0; i < 3; i++)
         source_drop(&s->sources[i]);
@@ -439,6 +441,13 @@ void command_tick(struct stream *s, u64 now)
         command_end(s, HOW_DEADLINE);
     } else if (s->deadline_at) {
         set_due(s->deadline_at);
+    }
+    if (s->tell_at && now >= s->tell_at) {
+        s->tell_at = 0;
+        for (int i = 0; i < 3; i++)
+            source_tell(&s->sources[i]);
+    } else if (s->tell_at) {
+        set_due(s->tell_at);
     }
     if (s->kill_at && now >= s->kill_at)
         kill_now(s);

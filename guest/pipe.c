@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { TELL_US = 2000 };
+
 static void source_watch(struct source *source, int wanted)
 {
     if (source->watched == wanted || source->fd < 0)
@@ -75,13 +77,25 @@ static void count_output(struct source *source, size_t length)
         command_end(stream, HOW_OUTPUT);
 }
 
+void source_tell(struct source *source)
+{
+    if (!source->untold)
+        return;
+    source->untold = 0;
+    frame_room(0);
+    frame_done(MSG_GUEST_DATA, FLAG_EOF, source->pipe, source->stream->number, 0);
+}
+
+/* A pipe mostly ends because its command does: the host is told of both at once, and woken once, if the end comes soon. */
 static void end_of_source(struct source *source)
 {
-    if (!source->drop) {
-        frame_room(0);
-        frame_done(MSG_GUEST_DATA, FLAG_EOF, source->pipe, source->stream->number, 0);
-    }
+    struct stream *stream = source->stream;
+    source->untold = !source->drop;
     source_close(source);
+    if (stream->kind == STREAM_CONNECT || stream->exited)
+        source_tell(source);
+    else if (source->untold && !stream->tell_at)
+        set_due(stream->tell_at = now_us() + TELL_US);
 }
 
 void source_pump(struct source *source)

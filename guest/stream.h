@@ -23,6 +23,7 @@ struct source {
     struct stream *stream;
     int fd;
     u8 pipe, watched, drop; /* drop: after END what is read goes nowhere */
+    u8 untold;              /* it has ended, and the host does not know yet */
     u8 bounded;             /* the drain window has closed: `last` bytes more, then it counts as held open */
     u32 credit;
     u64 last, produced, keep;
@@ -53,7 +54,7 @@ struct stream {
     int control, shared_fd;
     pid_t supervisor, pid;
     u32 grace_ms, drain_ms, left;
-    u64 began_us, deadline_at, kill_at, fallback_at, gone_by, drain_at, drop_at, count_by;
+    u64 began_us, deadline_at, tell_at, kill_at, fallback_at, gone_by, drain_at, drop_at, count_by;
     u64 deadline_ms, output_limit;
     i32 status, err;
     u64 elapsed_us, user_us, system_us, max_rss;
@@ -107,6 +108,7 @@ void source_pump(struct source *source); /* reads at most one frame */
 void source_credit(struct source *source, u32 amount);
 void source_bound(struct source *source);
 void source_drop(struct source *source);
+void source_tell(struct source *source); /* sends the EOF that was held back */
 void source_close(struct source *source);
 int source_done(const struct source *source);
 void sink_open(struct stream *stream, u8 pipe, int fd, int shared);

@@ -109,7 +109,13 @@ class Guest:
 
     def shell(self, text: str, **more: object) -> int:
         """Starts a shell text."""
-        values: dict[str, object] = {"kind": guest.SHELL, "args": (text.encode(),), "env": SH_ENV, "cwd": b"/tmp", **more}
+        values: dict[str, object] = {
+            "kind": guest.SHELL,
+            "args": (text.encode(),),
+            "env": SH_ENV,
+            "cwd": b"/tmp",
+            **more,
+        }
         return self.start(guest.Run(**values))  # type: ignore[arg-type]
 
     def argv(self, *args: str, **more: object) -> int:
