@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from proofbox.errors import VerifierFailed
 from proofbox.model.limits import Limits
-from proofbox.model.outcome import Cause, Exited, HitLimit, Killed, Lost, Signaled, Usage
+from proofbox.model.outcome import Cause, Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
 from proofbox.model.task import Task
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
 from proofbox.verify.exchange import Found, Gone
-
-if TYPE_CHECKING:
-    from proofbox.sandbox.result import CommandResult
 
 COMPUTING: Final = 0.8
 """Share of the time that counted from which on a candidate was computing, by the kernel's count of its CPU time."""
@@ -23,10 +20,14 @@ COMPUTING: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known of one candidate. ``usage`` was read from outside its sandbox, after its end."""
+    """All that is known of one candidate. ``usage`` was read from outside its sandbox, after the verdict.
+
+    ``outcome`` is how its process ended where that matters: where it stopped to answer. ``log`` is what it printed.
+    """
 
     found: Found
-    result: CommandResult
+    outcome: Outcome | None
+    log: bytes
     usage: Usage
     limits: Limits
 
@@ -34,7 +35,7 @@ class Evidence:
 def verdict_of(task: Task, evidence: Evidence) -> Verdict:
     """The verdict, without timings. Raises ``VerifierFailed`` where there is none to be had."""
     found = evidence.found
-    log = evidence.result.stdout_bytes + evidence.result.stderr_bytes
+    log = evidence.log
     if found.word == "passed":
         return Verdict(ending="passed", log=log, usage=evidence.usage)
     if found.word == "broken":
@@ -63,8 +64,8 @@ def _why_gone(task: Task, gone: Gone, evidence: Evidence) -> str:
     match gone.why:
         case "never started":
             raise VerifierFailed(
-                f"task {task.id}: the candidate's interpreter did not start: {gone.text}; {evidence.result.outcome}, "
-                f"stderr {evidence.result.stderr[-300:]!r}"
+                f"task {task.id}: the candidate's interpreter did not start: {gone.text}; {evidence.outcome}, "
+                f"it printed {evidence.log[-300:]!r}"
             )
         case "time":
             return f"no answer in time in {where}"
@@ -73,17 +74,17 @@ def _why_gone(task: Task, gone: Gone, evidence: Evidence) -> str:
         case "garbage":
             return f"sent {gone.text} into the channel before {where} was answered"
         case "closed":
-            return f"{_how_it_ended(evidence.result)} before {where} was answered"
+            return f"{_how_it_ended(evidence.outcome)} before {where} was answered"
     assert_never(gone.why)
 
 
-def _how_it_ended(result: CommandResult) -> str:
-    match result.outcome:
+def _how_it_ended(outcome: Outcome | None) -> str:
+    match outcome:
         case Exited(code=code):
             return f"exited early with code {code}"
         case Signaled(signal=number):
             return f"was ended by {_signal_name(number)}"
-        case Killed():
+        case Killed() | None:
             return "closed its channel"
         case Lost():
             return "killed the process that supervised it"
@@ -102,8 +103,8 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
     """The limit that stands behind an answer that was not right: the kernel's counters first, then the clock."""
     usage, limits, found = evidence.usage, evidence.limits, evidence.found
     elapsed = found.calls
-    if isinstance(evidence.result.outcome, HitLimit):
-        return evidence.result.outcome
+    if isinstance(evidence.outcome, HitLimit):
+        return evidence.outcome
     if usage.oom_kills:
         memory = float(limits.memory or 0)
         return HitLimit(kind="memory", limit=memory, used=usage.memory_peak, elapsed=elapsed, cause="task")
@@ -111,7 +112,7 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
         most = float(limits.processes or 0)
         return HitLimit(kind="processes", limit=most, used=most, elapsed=elapsed, cause="task")
     if found.word == "gone" and found.gone is not None and found.gone.why == "time":
-        confirmed = not isinstance(evidence.result.outcome, Killed) or evidence.result.outcome.confirmed
+        confirmed = not isinstance(evidence.outcome, Killed) or evidence.outcome.confirmed
         return HitLimit(
             kind="command_wall",
             limit=task.judge.timeout,

@@ -141,8 +141,12 @@ async def _examine(
             await connection.aclose()
     if found.word == "died":
         grader.retire()
+    if found.gone is None:
+        # It still serves its channel; the end of its sandbox, a moment from now, ends it too.
+        return Evidence(found, None, await _printed(command), await box.usage(), box.spec.limits)
     result = await _stop(command, found.gone)
-    return Evidence(found, result, await box.usage(), box.spec.limits)
+    log = result.stdout_bytes + result.stderr_bytes
+    return Evidence(found, result.outcome, log, await box.usage(), box.spec.limits)
 
 
 async def _connect(grader: Grader) -> Connection:
@@ -160,9 +164,18 @@ async def _send(connection: Connection, data: bytes) -> None:
         raise VerifierFailed(f"the grader was lost before it judged: {error}") from error
 
 
-async def _stop(command: Command, gone: Gone | None) -> CommandResult:
+async def _printed(command: Command) -> bytes:
+    """What has come of its output, without waiting for more."""
+    parts = []
+    with anyio.move_on_after(0):
+        async for _, data in command.output():
+            parts.append(data)
+    return b"".join(parts)
+
+
+async def _stop(command: Command, gone: Gone) -> CommandResult:
     """Ends the candidate. One that closed its channel is about to exit: how it does that is worth a short wait."""
-    if gone is not None and gone.why in ("closed", "broken", "never started"):
+    if gone.why in ("closed", "broken", "never started"):
         with anyio.move_on_after(LEAVE):
             return await command.wait()
     return await command.kill()
