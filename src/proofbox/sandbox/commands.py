@@ -123,7 +123,7 @@ class Commands:
             raise
         if stream.refused is not None or stream.error is not None:
             stop()
-            await self.settle(stream, before)
+            await self.settle(stream, before, run)
         started = self._started[stream.id] = Command(self, channel, stream, before, stop)
         for old in [each for each in self._started.values() if each.over][:-REMEMBERED]:
             del self._started[old.id]
@@ -187,7 +187,7 @@ class Commands:
         self._counted = usage.oom_kills is not None or usage.process_denials is not None
         return usage if self._counted else None
 
-    async def settle(self, stream: Stream, before: Usage | None) -> CommandResult:
+    async def settle(self, stream: Stream, before: Usage | None, run: guest.Run | None = None) -> CommandResult:
         """The result of an operation that is over. Raises ``SandboxLost``, ``OperationFailed``, ``Busy``."""
         if stream.error is not None:
             if stream.error.reason != "wall":
@@ -197,7 +197,7 @@ class Commands:
             hit = HitLimit(kind="wall", limit=limit, used=self._life.age(), elapsed=elapsed)
             return cut_short(stream, hit, elapsed)
         if stream.refused is not None:
-            raise refusal(stream.refused, f"command {stream.id} in sandbox {self._life.spec.id}")
+            raise refusal(stream.refused, f"command {stream.id} in sandbox {self._life.spec.id}", run)
         self._quiet = None
         after = None
         if before is not None:
@@ -251,7 +251,7 @@ class Commands:
             raise
         finally:
             stop()
-        return await self.settle(stream, before)
+        return await self.settle(stream, before, run)
 
     def _patience(self, stream: Stream, run: guest.Run) -> Stop:
         """Gives the sandbox up if the guest does not tell of the end of a command long after its deadline."""

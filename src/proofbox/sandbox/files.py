@@ -304,7 +304,7 @@ class Files:
             raise stream.lost()
         what = f"{operation} {_text(path)!r} in sandbox {self._life.spec.id}"
         if stream.refused is not None:
-            raise refusal(stream.refused, what)
+            raise refusal(stream.refused, what, run)
         end = stream.end
         if end is None or end.how == guest.SUPERVISOR_LOST:
             raise OperationFailed(f"{what}: something in the sandbox killed it", operation)

@@ -135,15 +135,17 @@ def without_output(result: CommandResult) -> CommandResult:
     return replace(result, stdout_bytes=b"", stderr_bytes=b"")
 
 
-def refusal(refused: guest.Refused, what: str) -> ProofboxError:
-    """The error for what the guest did not start."""
+def refusal(refused: guest.Refused, what: str, run: guest.Run | None = None) -> ProofboxError:
+    """The error for what the guest did not start; it names the user or the directory that ``run`` asked for."""
     step = refused.step[:40].decode("utf-8", "backslashreplace")
     said = refused.message[:400].decode("utf-8", "backslashreplace")
     if step == "limit":
         return Busy(f"{what}: the sandbox runs as many operations at once as a guest serves: {said}")
     if step == "field":
         return InvalidInput(f"{what}: {said}")
-    return OperationFailed(f"{what} did not start: {step}: {said}", step, refused.errno)
+    subject = {"user": run.user, "cwd": run.cwd}.get(step) if run is not None else None
+    named = "" if subject is None else f" {subject.decode('utf-8', 'backslashreplace')!r}"
+    return OperationFailed(f"{what} did not start: {step}{named}: {said}", step, refused.errno)
 
 
 def _outcome(stream: Stream, end: guest.End, limits: Limits, elapsed: float) -> Outcome:
