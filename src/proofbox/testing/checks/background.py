@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import anyio
 import pytest
 
@@ -29,16 +31,19 @@ while True:
 """
 
 
-async def first_line(job: Command) -> bytes:
-    """Reads the output of a command until its first line is whole."""
+async def next_line(output: AsyncIterator[tuple[int, bytes]]) -> bytes:
+    """Reads stdout until a line is whole."""
     text = b""
     with anyio.fail_after(30):
-        async for pipe, data in job.output():
-            if pipe == 1:
-                text += data
-            if b"\n" in text:
-                break
+        while not text.endswith(b"\n"):
+            pipe, data = await anext(output)
+            text += data if pipe == 1 else b""
     return text
+
+
+async def first_line(job: Command) -> bytes:
+    """The first line that a command printed."""
+    return await next_line(job.output())
 
 
 @check()
@@ -46,10 +51,11 @@ async def test_output_comes_while_the_command_runs(box: Sandbox) -> None:
     """A line can be read, answered and the answer read, in one running command."""
     job = await box.start('while read line; do echo "got $line"; done; echo over; exit 6', stdin=True)
     assert job.pid > 0
+    output = job.output()
     await job.send(b"one\n")
-    assert await first_line(job) == b"got one\n"
+    assert await next_line(output) == b"got one\n"
     await job.send(b"two\n")
-    assert await first_line(job) == b"got two\n"
+    assert await next_line(output) == b"got two\n"
     await job.send_eof()
     result = await job.wait()
     assert result.outcome == Exited(6)

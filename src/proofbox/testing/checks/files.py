@@ -142,21 +142,29 @@ async def test_directories_can_be_made_listed_and_removed(box: Sandbox, place: s
 
 
 @check(level="container")
-async def test_paths_never_lead_to_the_host(box: Sandbox, place: str, tmp_path: pathlib.Path) -> None:
+async def test_paths_never_lead_to_the_host(open_box: OpenBox, tmp_path: pathlib.Path) -> None:
     """Neither a link, absolute or relative, nor dots reach a file of the host, for reading or for writing."""
     secret = tmp_path / "secret"
     secret.write_text("of the host")
     up = "../" * 20
-    await box.files.symlink(f"{place}/absolute", str(secret))
-    await box.files.symlink(f"{place}/relative", up + str(secret).lstrip("/"))
-    await box.files.symlink(f"{place}/magic", "/proc/1/root" + str(secret))
-    for path in (f"{place}/absolute", f"{place}/relative", f"{place}/magic", f"{place}/{up}{secret}", str(secret)):
-        with pytest.raises(FileFailed):
-            await box.read(path)
-        try:
-            await box.write(path, "planted")
-        except FileFailed:
-            pass
+    links = {
+        "/tmp/absolute": str(secret),
+        "/tmp/relative": up + str(secret).lstrip("/"),
+        "/tmp/magic": "/proc/1/root" + str(secret),
+        "/tmp/open": "/proc/self/cwd/" + up + str(secret),
+    }
+    async with open_box() as box:
+        for link, target in links.items():
+            await box.files.symlink(link, target)
+        paths = [*links, f"/tmp/{up}{secret}", str(secret)]
+        for path in paths:
+            with pytest.raises(FileFailed):
+                await box.read(path)
+        for path in paths:
+            try:
+                await box.write(path, "planted")
+            except FileFailed:
+                pass
     assert secret.read_text() == "of the host"
     assert [entry.name for entry in tmp_path.iterdir()] == ["secret"]
 

@@ -100,7 +100,7 @@ async def test_every_start_is_the_same(open_box: OpenBox) -> None:
 async def test_two_sandboxes_do_not_see_each_other(open_box: OpenBox, marker: str) -> None:
     """Files, processes, shared memory, System V objects, host names are each one's own."""
     async with open_box(hostname="left") as left, open_box(hostname="right") as right:
-        await left.start(f"sleep {marker}")
+        await left.start(["sleep", marker])
         await left.write("/tmp/only-left", "x")
         await left.write("/dev/shm/only-left", "x")
         made = await left.run("ipcmk -Q && ipcmk -M 4096")
