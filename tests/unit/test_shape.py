@@ -17,7 +17,7 @@ LINES = 600
 FUNCTION_LINES = 60
 PUBLIC_METHODS = 12
 MIRROR = TOP / "src" / "proofbox" / "sync.py"
-"""Says of itself that the asynchronous API describes it, which it follows name by name; a test of its own holds that."""
+"""Says of itself that the asynchronous API describes it, which it follows name by name; tests hold that."""
 BANNED_NAMES = ("Manager", "Helper", "Util", "Utils", "Base", "Impl")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -109,7 +109,7 @@ def test_classes_are_named_for_what_they_are(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=name_of)
 def test_no_broad_except_is_silent(path: Path) -> None:
-    """What catches every exception raises again, hands on what it caught, or says why not: a lost error becomes a score."""
+    """What catches every exception raises again, hands on what it caught, or says why not: a lost error is a score."""
     text = path.read_text()
     lines = text.splitlines()
     handlers = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ExceptHandler) and is_silent(node)]
