@@ -67,7 +67,16 @@ async def _try(runtime: Maker, owner: Owner, enforces: frozenset[LimitKind]) -> 
         spec = SandboxSpec(id=f"probe-{secrets.token_hex(4)}", template="probe", limits=limits)
         await runtime.destroy(await runtime.create(spec, template))
     finally:
-        root.rmdir()
+        remove_probe_directory(owner)
+
+
+def remove_probe_directory(owner: Owner) -> int:
+    """Removes what a probe leaves that was killed: an empty directory. How many there were."""
+    try:
+        (owner.dir / DIRECTORY).rmdir()
+    except FileNotFoundError:
+        return 0
+    return 1
 
 
 def notes(ids: Ids, place: Place) -> tuple[str, ...]:

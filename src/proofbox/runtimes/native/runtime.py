@@ -32,7 +32,7 @@ from proofbox.runtimes.native.messages import (
     decode_report,
     encode_launch,
 )
-from proofbox.runtimes.native.probe import probe_host
+from proofbox.runtimes.native.probe import probe_host, remove_probe_directory
 
 CREATE_S: Final = 30.0
 """A sandbox that does not stand after so long has failed: a source directory on a dead file system, most likely."""
@@ -181,7 +181,8 @@ class NativeRuntime:
 
     async def sweep(self, owner: Owner) -> int:
         """Removes the control groups of a dead owner, and ends what is still in them."""
-        return await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id)
+        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id)
+        return found + remove_probe_directory(owner)
 
     async def close(self) -> None:
         """Ends the launcher."""
