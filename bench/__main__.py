@@ -32,7 +32,7 @@ def main() -> None:
     args = parser.parse_args()
     groups = args.groups or list(GROUPS)
     if unknown := set(groups) - set(GROUPS):
-        parser.error(f"no group {sorted(unknown)[0]!r}; there are {', '.join(GROUPS)}")
+        parser.error(f"no group {min(unknown)!r}; there are {', '.join(GROUPS)}")
     rows = anyio.run(measure, groups, args.quick)
     print(f"{platform.system()} {platform.release()} {platform.machine()}, Python {platform.python_version()}")
     print(table(rows))

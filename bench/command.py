@@ -10,7 +10,7 @@ from bench.peers import TRUE, run_floor, spawn
 
 
 async def measure(quick: bool) -> list[Row]:
-    """``true`` inside, from Python, and posix_spawn of it from the same Python, in turn; the C program for reference."""
+    """``true`` inside, and posix_spawn of it from the same Python, in turn; the C program for reference."""
     count = 200 if quick else 1000
     host = await proofbox.Host.local("native")
     inside: list[float] = []

@@ -81,5 +81,7 @@ async def measure(quick: bool) -> list[Row]:
         found["bwrap 0.11"] = peer
     rows: list[Row] = []
     for index, (what, unit) in enumerate([("created", "ms"), ("destroyed", "ms"), ("memory each", "KiB")]):
-        rows += with_ratios([Row("idle", f"{count} idle sandboxes, {what}", who, values[index], unit) for who, values in found.items()])
+        rows += with_ratios(
+            [Row("idle", f"{count} idle sandboxes, {what}", who, values[index], unit) for who, values in found.items()]
+        )
     return rows

@@ -11,7 +11,7 @@ import anyio
 
 import proofbox
 from bench.measure import Row, interleave, median, with_ratios
-from bench.peers import TRUE, bwrap_argv, crun_bundle, run_floor, spawn
+from bench.peers import TRUE, bwrap_argv, crun, run_floor, spawn
 
 
 async def one_life(host: proofbox.Host) -> None:
@@ -62,29 +62,24 @@ async def measure(quick: bool) -> list[Row]:
     host = await proofbox.Host.local("native")
     await ours_latency(host, 10)
     rows: list[Row] = []
-    with crun_bundle() as crun:
-        peers: dict[str, Callable[[], object]] = {}
-        if (argv := bwrap_argv([TRUE])) is not None:
-            peers["bwrap 0.11"] = functools.partial(spawn, argv)
-        if crun is not None:
-            make = crun
-            peers["crun"] = lambda: spawn(make([TRUE]))
-        mine: list[float] = []
-        floors: list[float] = []
-        others: dict[str, list[float]] = {name: [] for name in peers}
-        for _ in range(rounds):
-            mine += await ours_latency(host, each)
-            floors.append(run_floor("life", str(each), "1")["median_ms"])
-            for name, took in interleave(peers, max(each // 5, 5)).items():
-                others[name] += took
-        rows += with_ratios(
-            [Row("life", "create + true + destroy, one at a time", "proofbox", median(mine), "ms")]
-            + [Row("life", "create + true + destroy, one at a time", "kernel floor (C)", median(floors), "ms")]
-            + [Row("life", "create + true + destroy, one at a time", name, median(took), "ms") for name, took in others.items()]
-        )
-        count = 300 if quick else 1500
-        rates = [Row("life", "lives a second, 2 cores", "proofbox", await ours_rate(host, count, 6), "1/s")]
-        rates.append(Row("life", "lives a second, 2 cores", "kernel floor (C)", run_floor("life", str(count), "2")["per_second"], "1/s"))
-        rates += [Row("life", "lives a second, 2 cores", name, rate_of(call, count // 5), "1/s") for name, call in peers.items() if name != "crun"]
-        rows += with_ratios(rates, inverse=True)
-    return rows
+    peers: dict[str, Callable[[], object]] = {}
+    if (argv := bwrap_argv([TRUE])) is not None:
+        peers["bwrap 0.11"] = functools.partial(spawn, argv)
+    took: dict[str, list[float]] = {"proofbox": [], "kernel floor (C)": []}
+    for _ in range(rounds):
+        took["proofbox"] += await ours_latency(host, each)
+        took["kernel floor (C)"].append(run_floor("life", str(each), "1")["median_ms"])
+        for name, times in interleave(peers, each // 2).items():
+            took.setdefault(name, []).extend(times)
+        if times := crun(each // 5):
+            took.setdefault("crun", []).extend(times)
+    what = "create + true + destroy, one at a time"
+    rows += with_ratios([Row("life", what, name, median(times), "ms") for name, times in took.items()])
+    count = 300 if quick else 1500
+    what = "lives a second, 2 cores"
+    rates = [
+        Row("life", what, "proofbox", await ours_rate(host, count, 6), "1/s"),
+        Row("life", what, "kernel floor (C)", run_floor("life", str(count), "2")["per_second"], "1/s"),
+    ]
+    rates += [Row("life", what, name, rate_of(call, count // 5), "1/s") for name, call in peers.items()]
+    return rows + with_ratios(rates, inverse=True)

@@ -48,7 +48,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def with_ratios(rows: Sequence[Row], ours: str = "proofbox", inverse: bool = False) -> list[Row]:
-    """The rows of one figure, each with the ratio of our value to its value (``inverse``: rates, where more is better)."""
+    """The rows of one figure, each with the ratio of our value to its (``inverse``: rates, where more is better)."""
     mine = next((row.value for row in rows if row.who == ours), None)
     if mine is None:
         return list(rows)
