@@ -80,6 +80,15 @@ class OwnDirectory(Handle, Protocol):
     def cwd(self) -> str: ...
 
 
+@runtime_checkable
+class CanCountEvents(Protocol):
+    """A runtime that can tell the counters of events without the rest of ``usage``: read around every single command."""
+
+    def events(self, handle: Handle) -> tuple[int | None, int | None]:
+        """(memory kills, refused forks) since the sandbox's start, None where nothing counts. Some microseconds, no wait."""
+        ...
+
+
 class Runtime(Protocol):
     """One for a process; ``owner`` names everything it makes. Methods may be called concurrently for different
     handles.

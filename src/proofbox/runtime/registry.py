@@ -108,6 +108,11 @@ def runtime(name: str) -> Runtime:
     return found
 
 
+def another(name: str) -> Runtime:
+    """A runtime of that name of the caller's own, which the caller closes. Raises as ``runtime``."""
+    return _factory(name)(owner())
+
+
 async def probe(name: str) -> Probe:
     """What that runtime says of this host; asked once in a process. Raises as ``runtime``. Cancelling it keeps
     nothing.

@@ -183,7 +183,7 @@ class Commands:
             return None
         if self._quiet is not None and not self._life.channel.busy:
             return self._quiet
-        usage = await self._life.usage()
+        usage = await self._life.counters()
         self._counted = usage.oom_kills is not None or usage.process_denials is not None
         return usage if self._counted else None
 
@@ -203,6 +203,8 @@ class Commands:
         if before is not None:
             try:
                 after = await self.counters()
+                if after is not None and before.oom_kills != after.oom_kills:
+                    after = await self._life.usage()  # the peak is evidence now
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)

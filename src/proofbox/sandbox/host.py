@@ -14,7 +14,6 @@ from typing import Final, get_args
 import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
-from proofbox.kit.loop import Background
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
 from proofbox.model.template import Template
@@ -51,7 +50,6 @@ class Host:
         self._runtime = runtime
         self._lives: set[Life] = set()
         self._templates: dict[str, tuple[float, Template]] = {}
-        self._reaper: Background | None = None
 
     @classmethod
     async def local(
@@ -67,7 +65,7 @@ class Host:
         if host is None:
             chosen, probe = await registry.select(runtime, level, allow_unisolated=allow_unisolated)
             host = _hosts.setdefault(key, cls(chosen, probe))
-            host._reaper = reap_in_background()
+            reap_in_background()
         return host
 
     def open_sandbox(
@@ -121,8 +119,7 @@ class Host:
             del _hosts[key]
         for life in list(self._lives):
             await life.end()
-        if self._reaper is not None:
-            await self._reaper.wait()
+        await anyio.to_thread.run_sync(reap_in_background().join)
         if not any(pid == os.getpid() for pid, *_ in _hosts):
             await registry.close()
 

@@ -19,7 +19,7 @@ from proofbox.kit.loop import Background, Stop, later
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import Ended, Handle, Runtime
+from proofbox.runtime.contract import CanCountEvents, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
 
 log = logging.getLogger("proofbox.sandbox")
@@ -60,6 +60,7 @@ class Life:
         self.timings: dict[str, float] = {}
         self.handle: Handle | None = None
         self._runtime = runtime
+        self._counting = runtime if isinstance(runtime, CanCountEvents) else None
         self._template = template
         self._channel: Channel | None = None
         self._error: SandboxLost | None = None
@@ -122,10 +123,8 @@ class Life:
 
     def unanswered(self, what: str, seconds: float) -> SandboxLost:
         """The error for a guest that is silent long after a limit of its own."""
-        return SandboxLost(
-            f"sandbox {self.spec.id}: its guest is silent about the end of {what} long after its limit of {seconds:g} s",
-            "guest",
-        )
+        silent = f"its guest is silent about the end of {what}, long after its limit of {seconds:g} s"
+        return SandboxLost(f"sandbox {self.spec.id}: {silent}", "guest")
 
     async def usage(self) -> Usage:
         """The runtime's counters. Raises ``SandboxLost`` after the end."""
@@ -136,6 +135,13 @@ class Life:
                 else SandboxLost(f"sandbox {self.spec.id} is {self.state}", "cancelled")
             )
         return await self._runtime.usage(self.handle)
+
+    async def counters(self) -> Usage:
+        """As ``usage``, with the two counters that every command is measured by and whatever else comes with them."""
+        if self._counting is not None and self.handle is not None and self.state == "live":
+            oom_kills, process_denials = self._counting.events(self.handle)
+            return Usage(oom_kills=oom_kills, process_denials=process_denials)
+        return await self.usage()
 
     def age(self) -> float:
         """Seconds since its start."""

@@ -153,9 +153,7 @@ def _outcome(stream: Stream, end: guest.End, limits: Limits, elapsed: float) -> 
     if end.how == guest.DEADLINE or late:
         # ``late``: it ended by itself, but after its time, before the guest's own timer was served.
         confirmed = late or end.gone
-        return HitLimit(
-            kind="command_wall", limit=stream.deadline, used=elapsed, elapsed=elapsed, confirmed=confirmed
-        )
+        return HitLimit(kind="command_wall", limit=stream.deadline, used=elapsed, elapsed=elapsed, confirmed=confirmed)
     if end.how == guest.EXITED:
         return Exited(end.code)
     if end.how == guest.SIGNALED:
