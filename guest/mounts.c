@@ -190,6 +190,9 @@ static void stack_target(const struct launch_request *request, const char *stage
         close(trees[index]);
         add_lower(&layers, stage, index);
     }
+    errno = 0;
+    if (!layers.used)
+        launch_fail("find a layer for", target);
     int here = *root < 0 ? open("root", O_PATH | O_CLOEXEC) : mounts_target(*root, target, true);
     check(here, "open target", target);
     check(fchdir(here), "enter target", target);
@@ -246,12 +249,10 @@ void mounts_root(const struct launch_setup *setup, const struct launch_request *
         open_own_trees(request, trees);
     const char *stage = make_stage(request);
     check(mkdir("root", 0755), "make directory", "root");
+    stack_target(request, stage, "/", trees, &root, number++);
     while (item_next(&at, end, &item) > 0)
-        if (item.tag == LAUNCH_LAYER && !seen_before(request, &item))
+        if (item.tag == LAUNCH_LAYER && strcmp(item.value.at, "/") != 0 && !seen_before(request, &item))
             stack_target(request, stage, item.value.at, trees, &root, number++);
-    errno = 0;
-    if (root < 0)
-        launch_fail("find a layer for /", "");
     mounts_dev(setup, root, stage);
     mounts_proc(setup, root, stage);
     for (at = request->fields; item_next(&at, end, &item) > 0;) {

@@ -177,13 +177,18 @@ def test_v2_owner_directories_get_the_controllers(tmp_path: Path) -> None:
 
 def test_v2_counters(tmp_path: Path) -> None:
     """Microseconds become seconds; what a kernel lacks is None, not 0."""
-    files = {"sys/fs/cgroup/cgroup.controllers": "memory pids\n", "sys/fs/cgroup/cgroup.subtree_control": "memory pids\n"}
+    files = {
+        "sys/fs/cgroup/cgroup.controllers": "memory pids\n",
+        "sys/fs/cgroup/cgroup.subtree_control": "memory pids\n",
+    }
     files["sys/fs/cgroup/cgroup.procs"] = ""
     place = find_place(fabricate(tmp_path, V2_MOUNTS.format(root="/", mode="rw"), "0::/\n", files))
     plan = plan_group(place, "owner", "box", LIMITS)
     group = Path(plan.directories[0])
     group.mkdir(parents=True)
-    (group / "cpu.stat").write_text("usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\nthrottled_usec 500000\n")
+    (group / "cpu.stat").write_text(
+        "usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\nthrottled_usec 500000\n"
+    )
     (group / "memory.current").write_text("4096\n")
     (group / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\n")
     (group / "pids.events").write_text("max 5\n")

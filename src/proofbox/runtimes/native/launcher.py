@@ -78,6 +78,10 @@ class Launcher:
             except OSError as error:
                 raise CreateFailed(f"ask the launcher for a sandbox: {error.strerror}", "launcher") from error
 
+    def abandon(self) -> None:
+        """Closes our end of a launcher that is dead, or another process's. Idempotent."""
+        self._control.close()
+
     def close(self) -> None:
         """Lets it go: it ends what is left of its sandboxes and exits. Blocks until then, at most 15 s. Idempotent."""
         self._control.close()

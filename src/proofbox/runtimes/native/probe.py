@@ -18,7 +18,7 @@ from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
 from proofbox.runtime.contract import Handle, Missing, Probe
 
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 20.0
 DIRECTORY: Final = "native-probe"
 
 

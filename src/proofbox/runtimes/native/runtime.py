@@ -225,6 +225,8 @@ class NativeRuntime:
     def _start_launcher(self) -> Launcher:
         with self._starting:
             if self._launcher is None or not self._launcher.usable():
+                if self._launcher is not None:
+                    self._launcher.abandon()
                 leftovers = cgroup_apply.prepare(self._place, self._owner.id)
                 self._launcher = Launcher(self._ids, leftovers)
             return self._launcher

@@ -1,0 +1,222 @@
+"""What the inside of a native sandbox may do and see, tried from the inside."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from proofbox.host.confinement import confinement
+from proofbox.host.seccomp.policy import Rule, machine, numbers, policy
+from proofbox.model.limits import Limits
+from proofbox.model.spec import Volume
+from proofbox.model.template import Layer, Template
+
+pytestmark = [pytest.mark.anyio, pytest.mark.container]
+
+CALLER = """
+import ctypes, json, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, args):
+    ctypes.set_errno(0)
+    result = libc.syscall(number, *(ctypes.c_ulong(a) for a in args))
+    return ctypes.get_errno() if result == -1 else 0
+print(json.dumps([call(n, a) for n, a in json.loads(sys.argv[1])]))
+"""
+
+
+async def calls(box, wanted):
+    """The errno of each of these system calls, made by a program inside; 0 is success."""
+    listed = json.dumps([[numbers(machine())[name], args] for name, *args in wanted])
+    code, output = await box.run(f"python3 -I -S -c '{CALLER}' '{listed}'")
+    assert code == 0, output
+    return json.loads(output)
+
+
+async def test_every_denied_call_fails_with_its_error(open_box):
+    """All calls that the policy denies by name are really made, with arguments that do nothing if they got through."""
+    denied = sorted(
+        (name, verdict)
+        for name, verdict in policy().verdicts.items()
+        if verdict and not isinstance(verdict, Rule) and name in numbers(machine())
+    )
+    async with open_box() as box:
+        wrong = 0xFFFF_FFFF_FFFF_FFFF
+        found = await calls(box, [[name, wrong, wrong, wrong, wrong, wrong] for name, _ in denied])
+    assert dict(zip([name for name, _ in denied], found, strict=True)) == dict(denied)
+
+
+async def test_rules_on_arguments_hold_in_the_kernel(open_box):
+    """New namespaces, strange socket families and typing into terminals are refused; threads and sockets are not."""
+    async with open_box() as box:
+        wanted = [
+            ["unshare", 0x10000000],
+            ["unshare", 0x20000],
+            ["socket", 17, 3, 0],
+            ["socket", 40, 1, 0],
+            ["socket", 16, 3, 9],
+            ["socket", 2, 1, 0],
+            ["socket", 16, 3, 0],
+            ["ioctl", 0, 0x5412, 0],
+            ["ioctl", 0, 0x1_0000_5412, 0],
+            ["personality", 0x0100000],
+        ]
+        assert await calls(box, wanted) == [1, 1, 97, 97, 97, 0, 0, 1, 1, 1]
+        code, _ = await box.run("python3 -c 'import threading as t; x = t.Thread(target=print); x.start(); x.join()'")
+        assert code == 0
+
+
+async def test_only_named_capabilities_stay(open_box):
+    """In every set, of the sandbox's root; a program that it starts gets no others; nothing raises privileges."""
+    wanted = f"{confinement().capability_mask():016x}"
+    async with open_box() as box:
+        _, status = await box.run("cat /proc/self/status")
+    found = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert found["CapBnd"] == found["CapEff"] == found["CapPrm"] == wanted
+    assert found["CapInh"] == found["CapAmb"] == "0" * 16
+    assert found["NoNewPrivs"] == "1"
+    assert found["Seccomp"] == "2"
+
+
+async def test_the_guest_cannot_be_traced_or_read(open_box):
+    """Even by a command with the same ids: the guest's channel would be a way to the host."""
+    async with open_box() as box:
+        found = await calls(box, [["ptrace", 16, 1, 0, 0], ["ptrace", 0x4206, 1, 0, 0]])
+        assert found == [1, 1]
+        for path in ("mem", "environ", "fd", "maps", "root", "cwd"):
+            code, _ = await box.run(f"ls -l /proc/1/{path}/ || cat /proc/1/{path}")
+            assert code != 0, path
+
+
+async def test_no_descriptor_but_its_own_is_open(open_box):
+    """What the launcher holds (the other sandboxes' sockets, the host's directories) is seen by no command."""
+    async with open_box(id="one"), open_box(id="two") as box:
+        _, listed = await box.run("ls /proc/self/fd")
+    assert set(listed.split()) <= {"0", "1", "2", "3"}
+
+
+async def test_hidden_parts_of_proc(open_box):
+    """A masked file reads as empty, a masked directory has nothing in it, a read-only one cannot be written by root."""
+    async with open_box() as box:
+        for path in confinement().masked:
+            code, output = await box.run(
+                f"p=/proc/{path}; if [ -d $p ]; then ls -A $p; elif [ -e $p ]; then cat $p; fi"
+            )
+            assert (code, output) == (0, ""), path
+        _, mounts = await box.run("cat /proc/mounts")
+        options = {line.split()[1]: line.split()[3].split(",") for line in mounts.splitlines()}
+        for path in confinement().readonly:
+            code, _ = await box.run(f"test -d /proc/{path}")
+            assert code != 0 or "ro" in options[f"/proc/{path}"], path
+
+
+async def test_devices(open_box):
+    """The few that programs need work; others cannot be made; shared memory and terminals are there."""
+    async with open_box() as box:
+        code, output = await box.run(
+            "set -e; echo x > /dev/null; head -c 4 /dev/zero | wc -c; head -c 4 /dev/urandom | wc -c; "
+            "! echo x > /dev/full; ! mknod /tmp/sda b 8 0; echo s > /dev/shm/s; "
+            "python3 -I -S -c 'import os; m, s = os.openpty(); print(os.ttyname(s))'"
+        )
+    assert code == 0, output
+    assert output.splitlines()[:2] == ["4", "4"]
+    assert output.splitlines()[-1].startswith("/dev/pts/")
+
+
+async def test_the_hosts_mounts_are_gone(open_box):
+    """Nothing but what the sandbox was given is in its mount table, and no way up leads out."""
+    async with open_box() as box:
+        _, mounts = await box.run("cut -d' ' -f2 /proc/self/mounts")
+        places = set(mounts.split())
+        assert {place for place in places if not place.startswith(("/proc", "/dev"))} == {"/", "/usr"}
+        _, escaped = await box.run(
+            'python3 -I -S -c \'import os\nos.mkdir("/x")\nf = os.open("/", 0)\nos.chroot("/x")\nos.fchdir(f)\n'
+            '[os.chdir("..") for _ in range(50)]\nos.chroot(".")\nprint(sorted(os.listdir("/")))\''
+        )
+    assert "'x'" in escaped
+    assert "'boot'" not in escaped
+    assert "'mnt'" not in escaped
+
+
+async def test_disk_and_inodes_are_limited(open_box):
+    """In the root, in another layer's target, in shared memory and in /dev: all of it is one writable layer."""
+    async with open_box(limits=Limits(disk=4 << 20, inodes=100)) as box:
+        for place in ("/tmp", "/usr", "/dev/shm", "/dev"):
+            _, output = await box.run(f"head -c 5M /dev/zero > {place}/big")
+            assert "No space left" in output
+            _, size = await box.run(f"stat -c %s {place}/big && rm {place}/big")
+            assert int(size) <= 4 << 20
+        _, output = await box.run("cd /tmp; for i in $(seq 200); do echo > f$i; done 2>&1; ls | wc -l")
+        assert int(output.split()[-1]) <= 100 + 64
+
+
+async def test_layers_are_written_only_in_the_sandbox(open_box, tmp_path: Path):
+    """Its root changes and removes files of a layer; the layer on the host stays; the next sandbox sees the layer."""
+    layer = tmp_path / "layer"
+    (layer / "etc").mkdir(parents=True)
+    (layer / "etc/file").write_text("of the layer")
+    (layer / "etc/gone").write_text("x")
+    base = tmp_path / "root"
+    stacked = Template(
+        digest="", name="t", layers=(Layer("/", str(layer)), Layer("/", str(base)), Layer("/usr", "/usr")), env={}
+    )
+    for _ in range(2):
+        async with open_box(template=stacked) as box:
+            _, output = await box.run("cat /etc/file; ls /etc; echo new > /etc/file; rm /etc/gone; cat /etc/file")
+            assert output == "of the layerfile\ngone\ngroup\npasswd\nnew\n"
+    assert (layer / "etc/file").read_text() == "of the layer"
+
+
+async def test_a_volume_is_read_only(open_box, tmp_path: Path):
+    """Root inside can neither write it nor mount it again."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "data").write_text("data")
+    (shared / "data").chmod(0o666)
+    volumes = (Volume(str(shared), "/mnt/deep/shared"), Volume(str(shared / "data"), "/mnt/file"))
+    async with open_box(volumes=volumes) as box:
+        assert await box.run("cat /mnt/deep/shared/data /mnt/file") == (0, "datadata")
+        for attempt in ("echo x > /mnt/deep/shared/data", "echo x > /mnt/file", ": > /mnt/deep/shared/new"):
+            code, output = await box.run(attempt)
+            assert code != 0
+            assert "Read-only file system" in output
+        assert (await box.run("mount -o remount,rw /mnt/deep/shared"))[0] != 0
+    assert (shared / "data").read_text() == "data"
+
+
+async def test_links_in_a_template_never_lead_a_volume_out(open_box, tmp_path: Path):
+    """The template was written by an agent: its link decides where below the sandbox's own root, and nothing else."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "root/out").symlink_to(f"../../../../../../../..{outside}")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/data").write_text("data")
+    (tmp_path / "root" / str(outside)[1:]).mkdir(parents=True)
+    async with open_box(volumes=(Volume(str(tmp_path / "shared"), "/out/here"),)) as box:
+        assert await box.run(f"cat {outside}/here/data") == (0, "data")
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a full id range needs root")
+async def test_ids_of_the_host_are_not_those_inside(open_box, tmp_path: Path):
+    """Root inside is nobody outside; root's files in a layer are root's inside; other users exist, alone on the host."""
+    async with open_box() as box:
+        _, output = await box.run("stat -c '%u %g' /etc/passwd /usr/bin/env; id -u; cat /proc/self/uid_map")
+        *owners, uid, id_map = output.splitlines()
+        assert (owners, uid) == (["0 0", "0 0"], "0")
+        assert id_map.split() == ["0", str(box.handle.id_base), "65536"]
+        assert box.handle.id_base >= 0x2000_0000
+        assert await box.run("id -u; touch /tmp/mine; stat -c %U /tmp/mine", user=b"ada") == (0, "1000\nada\n")
+        assert (await box.run("touch /etc/mine", user=b"ada"))[0] != 0
+
+
+async def test_loopback_is_up_and_alone(open_box):
+    """One interface, up; the host name is the one that was asked for."""
+    async with open_box(hostname="here") as box:
+        code, output = await box.run(
+            'hostname; python3 -I -S -c \'import socket; s = socket.create_server(("127.0.0.1", 0)); '
+            "socket.create_connection(s.getsockname()); print(socket.if_nameindex())'"
+        )
+    assert (code, output) == (0, "here\n[(1, 'lo')]\n")
