@@ -82,10 +82,14 @@ class OwnDirectory(Handle, Protocol):
 
 @runtime_checkable
 class CanCountEvents(Protocol):
-    """A runtime that can tell the counters of events without the rest of ``usage``: read around every single command."""
+    """A runtime that can tell the counters of events without the rest of ``usage``: read around every single
+    command.
+    """
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
-        """(memory kills, refused forks) since the sandbox's start, None where nothing counts. Some microseconds, no wait."""
+        """(memory kills, refused forks) since the sandbox's start, None where nothing counts. Some microseconds, no
+        wait.
+        """
         ...
 
 
