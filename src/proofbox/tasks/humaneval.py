@@ -164,7 +164,8 @@ def _lines(path: Path, digest: Any) -> Iterator[tuple[int, bytes | str]]:
                 digest.update(line)
                 if len(line) > MAX_LINE:
                     yield number, f"longer than {MAX_LINE >> 20} MiB"
-                    _skip_rest(file, digest)
+                    if not line.endswith(b"\n"):
+                        _skip_rest(file, digest)
                 elif line.strip():
                     yield number, line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:

@@ -69,6 +69,11 @@ class FunctionVerifier:
             # Not told of the error: it would come out wrapped in a group, and it is the caller's own.
             await self._group.__aexit__(None, None, None)
 
+    @property
+    def graders(self) -> tuple[Grader, ...]:
+        """Those that are in use now, one for each template at most."""
+        return self._graders.live if self._graders is not None else ()
+
     async def judge(self, task: Task, candidate: Candidate) -> Verdict:
         """The verdict on one candidate, in a new sandbox. Safe to repeat: nothing of an earlier call is used.
 

@@ -76,6 +76,11 @@ class Graders:
         self._live: dict[str, Grader] = {}
         self._making: dict[str, anyio.Lock] = {}
 
+    @property
+    def live(self) -> tuple[Grader, ...]:
+        """Those that a new candidate would get."""
+        return tuple(grader for grader in self._live.values() if not grader.retired)
+
     async def get(self, template: str) -> Grader:
         """A grader of that template. Raises ``VerifierFailed``, ``CreateFailed``, ``Refused``; nothing is left then."""
         grader = self._live.get(template)
