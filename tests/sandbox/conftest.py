@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import AsyncIterator
 
+import anyio
 import pytest
 
 from proofbox.errors import Refused
@@ -68,3 +69,9 @@ def state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
     """Live state in a directory of the test's own."""
     monkeypatch.setenv("PROOFBOX_STATE", str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+async def alive(word: str) -> bool:
+    """A process of this machine has the word as an argument (zombies have no arguments)."""
+    found = await anyio.run_process(["pgrep", "-f", f"^sleep {word}$"], check=False)
+    return found.returncode == 0

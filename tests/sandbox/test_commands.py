@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.sandbox.conftest import PLAIN
+from tests.sandbox.conftest import PLAIN, alive
 
 from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.limits import MIB, Limits
@@ -65,12 +65,6 @@ async def test_a_timeout_ends_the_whole_tree_and_keeps_the_output(box: Sandbox) 
     assert result.stdout == "partial\n"
     assert result.returncode is None
     assert not await alive("4321")
-
-
-async def alive(word: str) -> bool:
-    """A process of this machine has the word as an argument (zombies have no arguments)."""
-    found = await anyio.run_process(["pgrep", "-f", f"^sleep {word}$"], check=False)
-    return found.returncode == 0
 
 
 async def test_grace_lets_a_command_clean_up(box: Sandbox) -> None:
