@@ -117,14 +117,14 @@ OpenBox = Callable[..., AbstractAsyncContextManager[Box]]
 
 @pytest.fixture
 def open_box(runtime: NativeRuntime, template: Template) -> OpenBox:
-    """Opens a sandbox: ``id``, ``limits``, ``template``, and other fields of the spec."""
+    """Opens a sandbox: ``name`` (its id), ``limits``, ``template``, and other fields of the spec."""
 
     @asynccontextmanager
     async def opened(
-        *, id: str = "box", limits: Limits | None = None, template: Template = template, **spec: Any
+        *, name: str = "box", limits: Limits | None = None, template: Template = template, **spec: Any
     ) -> AsyncIterator[Box]:
         asked = limits or Limits(disk=16 << 20, inodes=2000)
-        handle = await runtime.create(SandboxSpec(id=id, template="t", limits=asked, **spec), template)
+        handle = await runtime.create(SandboxSpec(id=name, template="t", limits=asked, **spec), template)
         try:
             await runtime.start(handle)
             with await runtime.connect(handle) as channel:

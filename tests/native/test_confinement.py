@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.native.conftest import Box, OpenBox
 
 from proofbox.host.confinement import confinement
 from proofbox.host.seccomp.policy import Rule, machine, numbers, policy
@@ -27,15 +29,16 @@ print(json.dumps([call(n, a) for n, a in json.loads(sys.argv[1])]))
 """
 
 
-async def calls(box, wanted):
+async def calls(box: Box, wanted: Sequence[Sequence[str | int]]) -> list[int]:
     """The errno of each of these system calls, made by a program inside; 0 is success."""
-    listed = json.dumps([[numbers(machine())[name], args] for name, *args in wanted])
+    listed = json.dumps([[numbers(machine())[str(name)], args] for name, *args in wanted])
     code, output = await box.run(f"python3 -I -S -c '{CALLER}' '{listed}'")
     assert code == 0, output
-    return json.loads(output)
+    errnos: list[int] = json.loads(output)
+    return errnos
 
 
-async def test_every_denied_call_fails_with_its_error(open_box):
+async def test_every_denied_call_fails_with_its_error(open_box: OpenBox) -> None:
     """All calls that the policy denies by name are really made, with arguments that do nothing if they got through."""
     denied = sorted(
         (name, verdict)
@@ -48,10 +51,10 @@ async def test_every_denied_call_fails_with_its_error(open_box):
     assert dict(zip([name for name, _ in denied], found, strict=True)) == dict(denied)
 
 
-async def test_rules_on_arguments_hold_in_the_kernel(open_box):
+async def test_rules_on_arguments_hold_in_the_kernel(open_box: OpenBox) -> None:
     """New namespaces, strange socket families and typing into terminals are refused; threads and sockets are not."""
     async with open_box() as box:
-        wanted = [
+        wanted: list[list[str | int]] = [
             ["unshare", 0x10000000],
             ["unshare", 0x20000],
             ["socket", 17, 3, 0],
@@ -68,7 +71,7 @@ async def test_rules_on_arguments_hold_in_the_kernel(open_box):
         assert code == 0
 
 
-async def test_only_named_capabilities_stay(open_box):
+async def test_only_named_capabilities_stay(open_box: OpenBox) -> None:
     """In every set, of the sandbox's root; a program that it starts gets no others; nothing raises privileges."""
     wanted = f"{confinement().capability_mask():016x}"
     async with open_box() as box:
@@ -80,7 +83,7 @@ async def test_only_named_capabilities_stay(open_box):
     assert found["Seccomp"] == "2"
 
 
-async def test_the_guest_cannot_be_traced_or_read(open_box):
+async def test_the_guest_cannot_be_traced_or_read(open_box: OpenBox) -> None:
     """Even by a command with the same ids: the guest's channel would be a way to the host."""
     async with open_box() as box:
         found = await calls(box, [["ptrace", 16, 1, 0, 0], ["ptrace", 0x4206, 1, 0, 0]])
@@ -90,14 +93,14 @@ async def test_the_guest_cannot_be_traced_or_read(open_box):
             assert code != 0, path
 
 
-async def test_no_descriptor_but_its_own_is_open(open_box):
+async def test_no_descriptor_but_its_own_is_open(open_box: OpenBox) -> None:
     """What the launcher holds (the other sandboxes' sockets, the host's directories) is seen by no command."""
-    async with open_box(id="one"), open_box(id="two") as box:
+    async with open_box(name="one"), open_box(name="two") as box:
         _, listed = await box.run("ls /proc/self/fd")
     assert set(listed.split()) <= {"0", "1", "2", "3"}
 
 
-async def test_hidden_parts_of_proc(open_box):
+async def test_hidden_parts_of_proc(open_box: OpenBox) -> None:
     """A masked file reads as empty, a masked directory has nothing in it, a read-only one cannot be written by root."""
     async with open_box() as box:
         for path in confinement().masked:
@@ -112,7 +115,7 @@ async def test_hidden_parts_of_proc(open_box):
             assert code != 0 or "ro" in options[f"/proc/{path}"], path
 
 
-async def test_devices(open_box):
+async def test_devices(open_box: OpenBox) -> None:
     """The few that programs need work; others cannot be made; shared memory and terminals are there."""
     async with open_box() as box:
         code, output = await box.run(
@@ -125,7 +128,7 @@ async def test_devices(open_box):
     assert output.splitlines()[-1].startswith("/dev/pts/")
 
 
-async def test_the_hosts_mounts_are_gone(open_box):
+async def test_the_hosts_mounts_are_gone(open_box: OpenBox) -> None:
     """Nothing but what the sandbox was given is in its mount table, and no way up leads out."""
     async with open_box() as box:
         _, mounts = await box.run("cut -d' ' -f2 /proc/self/mounts")
@@ -140,7 +143,7 @@ async def test_the_hosts_mounts_are_gone(open_box):
     assert "'mnt'" not in escaped
 
 
-async def test_disk_and_inodes_are_limited(open_box):
+async def test_disk_and_inodes_are_limited(open_box: OpenBox) -> None:
     """In the root, in another layer's target, in shared memory and in /dev: all of it is one writable layer."""
     async with open_box(limits=Limits(disk=4 << 20, inodes=100)) as box:
         for place in ("/tmp", "/usr", "/dev/shm", "/dev"):
@@ -152,7 +155,7 @@ async def test_disk_and_inodes_are_limited(open_box):
         assert int(output.split()[-1]) <= 100 + 64
 
 
-async def test_layers_are_written_only_in_the_sandbox(open_box, tmp_path: Path):
+async def test_layers_are_written_only_in_the_sandbox(open_box: OpenBox, tmp_path: Path) -> None:
     """Its root changes and removes files of a layer; the layer on the host stays; the next sandbox sees the layer."""
     layer = tmp_path / "layer"
     (layer / "etc").mkdir(parents=True)
@@ -169,7 +172,7 @@ async def test_layers_are_written_only_in_the_sandbox(open_box, tmp_path: Path):
     assert (layer / "etc/file").read_text() == "of the layer"
 
 
-async def test_a_volume_is_read_only(open_box, tmp_path: Path):
+async def test_a_volume_is_read_only(open_box: OpenBox, tmp_path: Path) -> None:
     """Root inside can neither write it nor mount it again."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -186,7 +189,7 @@ async def test_a_volume_is_read_only(open_box, tmp_path: Path):
     assert (shared / "data").read_text() == "data"
 
 
-async def test_links_in_a_template_never_lead_a_volume_out(open_box, tmp_path: Path):
+async def test_links_in_a_template_never_lead_a_volume_out(open_box: OpenBox, tmp_path: Path) -> None:
     """The template was written by an agent: its link decides where below the sandbox's own root, and nothing else."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -200,8 +203,8 @@ async def test_links_in_a_template_never_lead_a_volume_out(open_box, tmp_path: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a full id range needs root")
-async def test_ids_of_the_host_are_not_those_inside(open_box, tmp_path: Path):
-    """Root inside is nobody outside; root's files in a layer are root's inside; other users exist, alone on the host."""
+async def test_ids_of_the_host_are_not_those_inside(open_box: OpenBox, tmp_path: Path) -> None:
+    """Root inside is nobody outside; root's files in a layer are root's inside; other users exist."""
     async with open_box() as box:
         _, output = await box.run("stat -c '%u %g' /etc/passwd /usr/bin/env; id -u; cat /proc/self/uid_map")
         *owners, uid, id_map = output.splitlines()
@@ -212,7 +215,7 @@ async def test_ids_of_the_host_are_not_those_inside(open_box, tmp_path: Path):
         assert (await box.run("touch /etc/mine", user=b"ada"))[0] != 0
 
 
-async def test_loopback_is_up_and_alone(open_box):
+async def test_loopback_is_up_and_alone(open_box: OpenBox) -> None:
     """One interface, up; the host name is the one that was asked for."""
     async with open_box(hostname="here") as box:
         code, output = await box.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.container
+pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 NOBODY = 54321
 """An id that no account has."""
@@ -35,7 +35,7 @@ def _python() -> str | None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="as another user the suite itself is the test")
 def test_the_suite_passes_without_rights(tmp_path: Path) -> None:
-    """No root, no capabilities, no control groups: isolation is the same, and the limits that need groups are refused."""
+    """No root, no capabilities, no control groups: isolation is the same; limits that need groups are refused."""
     python = _python()
     if python is None:
         pytest.skip("no interpreter of this version can be run by everybody")

@@ -89,7 +89,7 @@ def test_other_abis_of_the_machine_are_refused() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_rules_on_arguments(machine: str) -> None:
-    """Threads and processes are made, namespaces are not; three socket families and one netlink; no typing for others."""
+    """Threads and processes, but no namespaces; three socket families and one netlink; no typing for others."""
     assert native(machine, "clone", 0x11) == 0
     assert native(machine, "clone", 0x003D0F00) == 0
     for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):

@@ -67,7 +67,7 @@ class Launcher:
         return self.client == os.getpid() and self._process.poll() is None
 
     async def send(self, message: bytes, descriptors: Sequence[int]) -> None:
-        """Asks for a sandbox; waits while the queue is full. Raises ``CreateFailed`` if it is gone: nothing was made."""
+        """Asks for a sandbox; waits while the queue is full. ``CreateFailed`` if it is gone: nothing was made then."""
         while True:
             try:
                 socket.send_fds(self._control, [message], descriptors)
