@@ -482,13 +482,8 @@ int is_supervisor(pid_t pid)
 /* Ends what lost supervisors left to us. Everything below us that is not below a supervisor is theirs. */
 void sweep_orphans(void)
 {
-    struct pids found = {0};
-    u32 left = tree_kill(is_supervisor);
+    u32 left = tree_kill(is_supervisor) != 0; /* zombies included: those are reaped before the next sweep */
     u64 now = now_us();
-    if (left || tree_find(&found, is_supervisor))
-        left = 1;
-    left += found.count;
-    free(found.list);
     EACH_STREAM(s) {
         if (!s->lost || s->tree_over || s->supervisor)
             continue;

@@ -1,7 +1,7 @@
 #include "stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -98,6 +98,14 @@ static void end_of_source(struct source *source)
         set_due(stream->tell_at = now_us() + TELL_US);
 }
 
+/* Nothing is in a bounded pipe any more. Whether somebody still holds it is asked of the kernel: at its end it is not held. */
+static void check_end(struct source *source)
+{
+    struct pollfd state = {.fd = source->fd, .events = POLLIN};
+    if (source->fd >= 0 && poll(&state, 1, 0) > 0 && state.revents & POLLHUP && !(state.revents & POLLIN))
+        end_of_source(source);
+}
+
 void source_pump(struct source *source)
 {
     static u8 waste[MAX_PAYLOAD];
@@ -130,6 +138,8 @@ void source_pump(struct source *source)
     }
     if (!source->drop)
         count_output(source, (size_t)n);
+    if (source->bounded && !source->last && !source->drop)
+        check_end(source);
     if (!source->credit && !source->drop && sendable(source))
         source_watch(source, 0);
 }
@@ -153,6 +163,8 @@ void source_bound(struct source *source)
         return;
     source->bounded = 1;
     source->last = ioctl(source->fd, FIONREAD, &waiting) ? MAX_PAYLOAD : (u64)waiting;
+    if (!source->last)
+        check_end(source);
 }
 
 void source_drop(struct source *source)

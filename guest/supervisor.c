@@ -198,10 +198,10 @@ static void fill(const struct supervisor *s, struct report *r)
     report_usage(r);
 }
 
-/* Ends the whole tree; returns when every process of it is reaped, or after two seconds with what there is. */
-static void end_tree(struct supervisor *s)
+/* Ends the whole tree; returns when every process of it is reaped, or after so long with what there is. */
+static void end_tree(struct supervisor *s, u64 limit_us)
 {
-    u64 until = now_us() + END_LIMIT_US;
+    u64 until = now_us() + limit_us;
     struct report r = {.type = REPORT_GONE};
     while (!(r.gone = (u32)reap(s)) && now_us() < until) {
         if (!tree_kill(NULL) && s->pid)
@@ -225,7 +225,12 @@ static void send_count(struct supervisor *s)
 {
     struct pids found = {0};
     struct report r = {.type = REPORT_COUNT, .left = 0xffffffff};
-    if (reap(s))
+    /* The last bytes of a pipe come a moment before the death of who wrote them: that one is not "left". */
+    struct pollfd wait = {.fd = s->signals, .events = POLLIN};
+    int empty = reap(s);
+    if (!empty && poll(&wait, 1, 2) > 0)
+        empty = reap(s);
+    if (empty)
         r.left = 0;
     else if (!tree_find(&found, NULL))
         r.left = found.count;
@@ -239,12 +244,11 @@ static void obey(struct supervisor *s)
     ssize_t n = recv(s->control, &order, sizeof order, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != sizeof order) { /* the guest is gone */
-        end_tree(s);
-        _exit(0);
-    }
+    if (n != sizeof order) /* the guest is gone: nobody is left to give up for */
+        for (;;)
+            end_tree(s, END_LIMIT_US);
     if (order.type == ORDER_KILL)
-        end_tree(s);
+        end_tree(s, END_LIMIT_US);
     else if (order.type == ORDER_COUNT)
         send_count(s);
     else if (order.scope == SCOPE_TREE)

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -71,6 +72,49 @@ static pid_t number(const char *text)
     return *text ? -1 : n;
 }
 
+static u8 stopped[PID_LIMIT / 8], chased[PID_LIMIT / 8];
+static int stop_signal; /* while it is set, what is found gets it at once */
+
+struct facts {
+    char state;
+    pid_t parent, group;
+};
+
+/* From the stat line of a process. The name in it may hold anything: what counts is behind the last ")". */
+static int read_facts(pid_t pid, struct facts *facts)
+{
+    char path[40] = "", line[512];
+    text_add_number(path, sizeof path, (u64)pid);
+    text_add(path, sizeof path, "/stat");
+    int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (n <= 0)
+        return -1;
+    line[n] = 0;
+    char *at = strrchr(line, ')');
+    if (!at || !at[1] || !at[2] || !at[3])
+        return -1;
+    facts->state = at[2];
+    facts->parent = (pid_t)strtol(at + 4, &at, 10);
+    facts->group = (pid_t)strtol(at, NULL, 10);
+    return 0;
+}
+
+/* Stops a process the moment it is found, and its whole process group with it: that is one step of the kernel, which no fork
+ * in the group outruns. Every group below us is of the tree alone, but our own. */
+static void stop(pid_t pid)
+{
+    struct facts facts;
+    if (!mark(stopped, pid))
+        return;
+    if (!read_facts(pid, &facts) && facts.group > 1 && facts.group != getpgrp())
+        kill(-facts.group, stop_signal);
+    kill(pid, stop_signal);
+}
+
 /* The pids in one "children" file. */
 static int read_children(const char *path, struct pids *found, int (*skip)(pid_t))
 {
@@ -86,8 +130,11 @@ static int read_children(const char *path, struct pids *found, int (*skip)(pid_t
                 pid = pid * 10 + (text[i] - '0');
                 continue;
             }
-            if (pid && !(skip && skip(pid)) && mark(seen, pid))
+            if (pid && !(skip && skip(pid)) && mark(seen, pid)) {
+                if (stop_signal)
+                    stop(pid);
                 add(found, pid);
+            }
             pid = 0;
         }
     close(fd);
@@ -122,27 +169,6 @@ static int children_of(pid_t pid, struct pids *found, int (*skip)(pid_t))
     return told || pid != getpid() ? 0 : -1;
 }
 
-/* Parent and state of a process, from its stat line. The name in it may hold anything: what counts is behind the last ")". */
-static pid_t parent_of(pid_t pid, char *state)
-{
-    char path[40] = "", line[512];
-    text_add_number(path, sizeof path, (u64)pid);
-    text_add(path, sizeof path, "/stat");
-    int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, line, sizeof line - 1);
-    close(fd);
-    if (n <= 0)
-        return -1;
-    line[n] = 0;
-    char *at = strrchr(line, ')');
-    if (!at || !at[1] || !at[2] || !at[3])
-        return -1;
-    *state = at[2];
-    return (pid_t)strtol(at + 4, NULL, 10);
-}
-
 /* Without "children" files (a kernel without CONFIG_PROC_CHILDREN): all processes and their parents, until nothing is added. */
 static int find_by_parent(struct pids *found, int (*skip)(pid_t))
 {
@@ -157,9 +183,8 @@ static int find_by_parent(struct pids *found, int (*skip)(pid_t))
             struct entry *entry = (struct entry *)(raw + at);
             at += entry->length;
             pid_t pid = number(entry->name);
-            char state;
-            pid_t parent = pid > 0 ? parent_of(pid, &state) : -1;
-            if (parent > 0 && (add(&all, pid) || add(&parents, parent)))
+            struct facts facts;
+            if (pid > 0 && !read_facts(pid, &facts) && (add(&all, pid) || add(&parents, facts.parent)))
                 break;
         }
     close(fd);
@@ -169,8 +194,11 @@ static int find_by_parent(struct pids *found, int (*skip)(pid_t))
         for (u32 i = 0; i < parents.count && i < all.count; i++) {
             pid_t parent = parents.list[i];
             int ours = parent == self || (parent < PID_LIMIT && seen[parent >> 3] & 1 << (parent & 7));
-            if (ours && !(skip && skip(all.list[i])) && mark(seen, all.list[i]))
+            if (ours && !(skip && skip(all.list[i])) && mark(seen, all.list[i])) {
+                if (stop_signal)
+                    stop(all.list[i]);
                 add(found, all.list[i]);
+            }
         }
     }
     free(all.list);
@@ -178,7 +206,7 @@ static int find_by_parent(struct pids *found, int (*skip)(pid_t))
     return 0;
 }
 
-int tree_find(struct pids *found, int (*skip)(pid_t))
+static int find(struct pids *found, int (*skip)(pid_t))
 {
     found->count = 0;
     if (proc_fd < 0)
@@ -189,39 +217,50 @@ int tree_find(struct pids *found, int (*skip)(pid_t))
     if (told)
         told = find_by_parent(found, skip);
     unmark(seen, found);
+    return told;
+}
+
+int tree_find(struct pids *found, int (*skip)(pid_t))
+{
+    int told = find(found, skip);
     u32 living = 0;
     for (u32 i = 0; i < found->count; i++) {
-        char state = 'Z';
-        if (parent_of(found->list[i], &state) >= 0 && state != 'Z' && state != 'X')
+        struct facts facts;
+        if (!read_facts(found->list[i], &facts) && facts.state != 'Z' && facts.state != 'X')
             found->list[living++] = found->list[i];
     }
     found->count = living;
     return told;
 }
 
-static u8 stopped[PID_LIMIT / 8];
-
-u32 tree_kill(int (*skip)(pid_t))
+/* Walks until a walk finds nothing new; what is found gets the signal at once. Returns how many were found. */
+static u32 chase(int signal, int (*skip)(pid_t))
 {
     static struct pids found;
     struct pids all = {0};
-    for (int pass = 0, news = 1; news && pass < 1000; pass++) {
-        news = 0;
-        if (tree_find(&found, skip))
-            break;
-        for (u32 i = 0; i < found.count; i++) {
-            if (!mark(stopped, found.list[i]))
-                continue;
-            kill(found.list[i], SIGSTOP);
-            add(&all, found.list[i]);
-            news = 1;
-        }
+    stop_signal = signal;
+    for (u32 before = UINT32_MAX, pass = 0; before != all.count && pass < 100; pass++) {
+        before = all.count;
+        find(&found, skip);
+        for (u32 i = 0; i < found.count; i++)
+            if (mark(chased, found.list[i]))
+                add(&all, found.list[i]);
     }
-    for (u32 i = 0; i < all.count; i++)
-        kill(all.list[i], SIGKILL);
-    u32 count = all.count;
+    stop_signal = 0;
+    unmark(chased, &all);
     unmark(stopped, &all);
+    u32 count = all.count;
     free(all.list);
+    return count;
+}
+
+u32 tree_kill(int (*skip)(pid_t))
+{
+    int usual = getpriority(PRIO_PROCESS, 0);
+    setpriority(PRIO_PROCESS, 0, -20); /* where we may: the chase is against programs that fork as fast as they can */
+    chase(SIGSTOP, skip);
+    u32 count = chase(SIGKILL, skip);
+    setpriority(PRIO_PROCESS, 0, usual);
     return count;
 }
 

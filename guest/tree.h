@@ -19,8 +19,9 @@ int tree_proc(void); /* that descriptor, or -1 */
  * 0, or -1 when /proc does not tell. */
 int tree_find(struct pids *found, int (*skip)(pid_t));
 
-/* Stops everything below this process, pass after pass until one finds nothing new, so that no fork storm outruns the kill;
- * then kills it all. Reaps nothing. Returns how many were killed; to be repeated until none is left. */
+/* Stops everything below this process, walk after walk until one finds nothing new, so that no fork storm outruns the kill;
+ * then kills it all in the same way. Reaps nothing, so the dead are still counted. Returns how many were found; to be
+ * repeated until nothing is left to reap. */
 u32 tree_kill(int (*skip)(pid_t));
 
 void tree_signal(int signal);
