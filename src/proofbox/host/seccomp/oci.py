@@ -1,8 +1,10 @@
 """The same policy in the form that OCI runtimes read (``linux.seccomp``).
 
-Two differences, both forced by the format: where a rule on arguments does not hold, the call fails with the default
-errno instead of the rule's own; and "none of these values" becomes the list of bit patterns that are left, because the
-format compares 64 bits and a value with upper bits set, which the kernel would cut off, must not slip through.
+Two differences, both forced by the format: "none of these values" becomes the list of bit patterns that are left,
+because the format compares 64 bits and a value with upper bits set, which the kernel would cut off, must not slip
+through; and
+where a rule does not hold, its own errno is said by entries for the values that are left of its first condition, and of
+the second one where there is one. What they miss fails with the default errno: an errno is manners, not protection.
 """
 
 from __future__ import annotations
@@ -53,7 +55,42 @@ def _rule(name: str, rule: Rule) -> list[dict[str, Any]]:
                 for arg, mask, value in choice
             ]
             entries.append(_entry([name], "SCMP_ACT_ALLOW", args=args))
-    return entries
+    return [*entries, *_refusals(name, rule)]
+
+
+def _refusals(name: str, rule: Rule) -> list[dict[str, Any]]:
+    """Programs go by the errno: shadow's tools, for one, give up where an audit socket fails with another than this."""
+    first = [alternative[0] for alternative in rule.alternatives]
+    if len({one.arg for one in first}) != 1 or (len(first) > 1 and not all(one.any_of for one in first)):
+        return []
+    if len(first) > 1:
+        left = [[(first[0].arg, mask, value)] for mask, value in _others(tuple(v for one in first for v in one.any_of))]
+    else:
+        left = [[(first[0].arg, mask, value)] for mask, value in _not(first[0])]
+    for alternative in rule.alternatives:
+        if len(alternative) == 2:
+            one, other = alternative
+            left += [[(one.arg, *pattern), (other.arg, *rest)] for pattern in _patterns(one) for rest in _not(other)]
+    return [
+        _entry(
+            [name],
+            "SCMP_ACT_ERRNO",
+            errnoRet=rule.errno,
+            args=[
+                {"index": a, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"} for a, mask, value in args
+            ],
+        )
+        for args in left
+    ]
+
+
+def _not(condition: Condition) -> list[tuple[int, int]]:
+    """Masks and values that do not fulfil it."""
+    if condition.clear:
+        return [(1 << bit, 1 << bit) for bit in range(32) if condition.clear >> bit & 1]
+    if condition.any_of:
+        return _others(condition.any_of)
+    return [(_WORD, value) for value in condition.none_of]
 
 
 def _patterns(condition: Condition) -> list[tuple[int, int]]:
