@@ -7,6 +7,7 @@ of this ends with the event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -107,8 +108,13 @@ def _asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 def _watch_trio(fd: int, callback: Callable[[], None], ready: Callable[[Any], Awaitable[None]]) -> Stop:
     async def serve() -> None:
-        while True:
-            await ready(fd)
-            callback()
+        # A descriptor of its own: trio breaks down if one that it waits for is closed under it, as the caller may.
+        mine = os.dup(fd)
+        try:
+            while True:
+                await ready(mine)
+                callback()
+        finally:
+            os.close(mine)
 
     return Background(serve, f"proofbox watch of descriptor {fd}").cancel
