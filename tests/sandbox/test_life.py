@@ -82,10 +82,11 @@ async def test_a_step_that_takes_too_long_is_named(
     """With the phase as the reason."""
     monkeypatch.setattr(lifecycle, "CREATE_SECONDS", 0.05)
     monkeypatch.setattr(lifecycle, "HELLO_SECONDS", 0.05)
-    for faults, phase in ((Faults(create_hangs=True), "create"), (Faults(boot_delay=5.0), "connect")):
-        fake.scripts = lambda spec, faults=faults: faults
+    script = {"create": Faults(create_hangs=True), "connect": Faults(boot_delay=5.0)}
+    fake.scripts = lambda spec: script[spec.id]
+    for phase in script:
         with pytest.raises(CreateFailed) as caught:
-            async with fake_host.open_sandbox(PLAIN):
+            async with fake_host.open_sandbox(PLAIN, id=phase):
                 pass
         assert caught.value.reason == phase
 

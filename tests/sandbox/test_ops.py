@@ -60,7 +60,7 @@ async def test_an_id_stands_for_one_command(fake_host: Host, ran: list[str]) -> 
         await box.run("count-me a", op="one")
         for other in ({"env": {"A": "b"}}, {"timeout": 5.0}, {"stdin": b"x"}):
             with pytest.raises(InvalidInput, match="'one'"):
-                await box.run("count-me a", op="one", **other)  # type: ignore[arg-type]
+                await box.run("count-me a", op="one", **other)
         with pytest.raises(InvalidInput, match="'one'"):
             await box.run("count-me b", op="one")
         with pytest.raises(InvalidInput, match="operation id"):

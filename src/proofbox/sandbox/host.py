@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import anyio.to_thread
 
@@ -48,6 +48,8 @@ class Host:
         self.level: Level = runtime.level
         self.probe = probe
         self._runtime = runtime
+        self._own_directory: bool | None = None
+        """What a handle of this runtime is; known from the first one on."""
         self._lives: set[Life] = set()
         self._templates: dict[str, tuple[float, Template]] = {}
 
@@ -159,11 +161,13 @@ class Host:
         self._lives.add(life)
         try:
             await life.open()
-            start = "/"
-            if isinstance(life.handle, OwnDirectory):
-                start = life.handle.cwd
-                setting.cwd = as_path(cwd, "cwd") if cwd is not None else b"."
-            setting.cwd = posixpath.normpath(posixpath.join(os.fsencode(start), setting.cwd))
+            if self._own_directory is None:
+                self._own_directory = isinstance(life.handle, OwnDirectory)
+            start = b"/"
+            if self._own_directory:
+                start = os.fsencode(cast(OwnDirectory, life.handle).cwd)
+                setting.cwd = as_path(cwd, "cwd") if cwd is not None else start
+            setting.cwd = posixpath.normpath(posixpath.join(start, setting.cwd))
             yield Sandbox(self, found, life, setting)
         finally:
             await life.end()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Awaitable, Callable
+from functools import cache
 from time import perf_counter
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, cast
 
 import anyio
 
@@ -60,7 +61,7 @@ class Life:
         self.timings: dict[str, float] = {}
         self.handle: Handle | None = None
         self._runtime = runtime
-        self._counting = runtime if isinstance(runtime, CanCountEvents) else None
+        self._counting = cast(CanCountEvents, runtime) if _counts(type(runtime)) else None
         self._template = template
         self._channel: Channel | None = None
         self._error: SandboxLost | None = None
@@ -251,6 +252,12 @@ class Life:
         self.state = state
         if state == "ended":
             self._gone.set()
+
+
+@cache
+def _counts(runtime: type[Runtime]) -> bool:
+    """Asked once for each kind: a check against a Protocol takes as long as a system call."""
+    return issubclass(runtime, CanCountEvents)
 
 
 def _status(ended: Ended | None) -> str:
