@@ -1,4 +1,4 @@
-"""The peers: how each runs one command in a fresh sandbox, as its users would. One that is not installed is left out."""
+"""The peers: how each runs one command in a fresh sandbox, its users' way. One that is not installed is left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bwrap() -> str | None:
 
 
 def bwrap_argv(program: list[str]) -> list[str] | None:
-    """All namespaces, a temporary overlay over /usr, private /dev and /proc, no capabilities: less cgroup and seccomp."""
+    """All namespaces, an overlay over /usr, private /dev and /proc, no capabilities: less cgroup and seccomp."""
     binary = bwrap()
     if binary is None:
         return None
@@ -50,7 +50,7 @@ def bwrap_argv(program: list[str]) -> list[str] | None:
 def crun(count: int) -> list[float]:
     """Milliseconds of each of ``count`` containers of crun's default spec over the host's /usr; nothing without crun.
 
-    crun refuses hosts that mount both cgroup versions, so it runs in a mount namespace without the empty second one; the
+    crun refuses hosts that mount both cgroup versions, so it runs in a namespace without the empty second one; the
     loop is a shell's there, so that entering that namespace is not counted.
     """
     binary = shutil.which("crun")
