@@ -202,6 +202,8 @@ int connect_parse(struct connect_request *request, u8 *bytes, size_t length)
             request->window = get_u32(f.value);
         }
     }
+    if (request->unix_path)
+        request->unix_path[request->unix_length] = 0;
     return 0;
 }
 
