@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import anyio
@@ -88,6 +87,21 @@ def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if os.path.exists(f"/proc/{pid}/exe") and os.path.lexists(f"/proc/{pid}/cwd")}
 
 
+def started(runtime: str) -> subprocess.Popen[bytes]:
+    """A client with three sandboxes at that runtime."""
+    words = [sys.executable, "-c", CLIENT, runtime, "3"]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+async def holds(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true within some seconds."""
+    for _ in range(1000):
+        if condition():
+            return True
+        await anyio.sleep(0.005)
+    return False
+
+
 def groups_of(owner: str) -> list[Path]:
     """Cgroups that carry that owner's id."""
     return [path for root in cgroup.find_place().roots() for path in (root / cgroup.TOP).glob(f"{owner}/*")]
@@ -128,24 +142,18 @@ async def test_a_full_layer_is_no_space_left_for_every_part_of_it(host: Host) ->
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.3])
 async def test_killing_the_client_ends_its_sandboxes_at_once(host: Host, state: Path, delay: float) -> None:
     """SIGKILL of the client: its processes are gone within a moment, the rest goes with the next sweep."""
-    client = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, host.runtime_name, "3"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    client = started(host.runtime_name)
     assert client.stdout is not None
     if delay:
         assert client.stdout.readline() == b"up\n"
     else:
-        while not list(state.glob("owners/*.d/oci-*/config.json")):
-            await anyio.sleep(0.005)
+        assert await holds(lambda: bool(list(state.glob("owners/*.d/oci-*/config.json"))))
     await anyio.sleep(delay)
     below = descendants(client.pid)
     client.send_signal(signal.SIGKILL)
     with client:
         client.wait()
-    until = time.monotonic() + 3
-    while alive(below) and time.monotonic() < until:
-        await anyio.sleep(0.01)
-    assert not alive(below)
+    assert await holds(lambda: not alive(below))
     runtime: Runtime = OciRuntime(Owner("none", state), host.runtime_name)
     for owner in dead_owners():
         await runtime.sweep(owner)
