@@ -15,9 +15,9 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from proofbox.errors import ProofboxError, SandboxLost, VerifierFailed
+from proofbox.errors import SandboxLost, VerifierFailed
 from proofbox.model.limits import Limits
-from proofbox.model.task import Candidate, Task
+from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
 from proofbox.verify.ending import Evidence, out_of_memory, verdict_of
 from proofbox.verify.exchange import PATIENCE, START, Connection, Exchange, Gone
@@ -100,10 +100,14 @@ class FunctionVerifier:
         grader = await self._graders.get(task.template)
         limits = task.limits.over(self._limits)
         begun = anyio.current_time()
-        async with grader.use(), self._host.open_sandbox(task.template, limits=limits) as box:
+        # The grader's child reads the tests while the candidate's sandbox is made.
+        async with (
+            grader.child(_exam(task.judge, planned)) as child,
+            self._host.open_sandbox(task.template, limits=limits) as box,
+        ):
             created = anyio.current_time()
             try:
-                evidence = await _examine(box, grader, task, candidate, planned)
+                evidence = await _examine(box, grader, child, task, candidate, planned)
             except SandboxLost as error:
                 if error.reason != "memory":
                     raise
@@ -122,28 +126,26 @@ class FunctionVerifier:
         return msgspec.structs.replace(verdict_of(task, evidence), timings=timings)
 
 
+def _exam(tests: FunctionTests, planned: Sequence[bytes]) -> bytes:
+    return encode((tests.prompt, tests.test, tests.entry_point, list(planned), tests.timeout + 1.0))
+
+
 async def _examine(
-    box: Sandbox, grader: Grader, task: Task, candidate: Candidate, planned: Sequence[bytes]
+    box: Sandbox, grader: Grader, child: Connection, task: Task, candidate: Candidate, planned: Sequence[bytes]
 ) -> Evidence:
-    """Starts the candidate, connects it with the grader, and stops it when the verdict is there."""
+    """Starts the candidate, lets it answer the grader's child, and stops it when the verdict is there."""
     tests = task.judge
     # The guest's own deadline is only for the case that this process hangs; the exchange has the real one.
     backstop = START + tests.timeout + 2 * PATIENCE
     command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=backstop)
     program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
-    connection = await _connect(grader)
+    await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
+    exchange = Exchange(command.channel, child, planned=len(planned), timeout=tests.timeout)
     try:
-        exam = (tests.prompt, tests.test, tests.entry_point, list(planned), tests.timeout + 1.0)
-        await _send(connection, frame(b"T", encode(exam)))
-        await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
-        exchange = Exchange(command.channel, connection, planned=len(planned), timeout=tests.timeout)
         found = await exchange.run()
     except VerifierFailed:
         grader.retire()
         raise
-    finally:
-        with anyio.CancelScope(shield=True):
-            await connection.aclose()
     if found.word == "died":
         grader.retire()
     if found.gone is None:
@@ -152,21 +154,6 @@ async def _examine(
     result = await _stop(command, found.gone)
     log = result.stdout_bytes + result.stderr_bytes
     return Evidence(found, result.outcome, log, await box.usage(), box.spec.limits)
-
-
-async def _connect(grader: Grader) -> Connection:
-    try:
-        return await grader.connect()
-    except ProofboxError as error:
-        grader.retire()
-        raise VerifierFailed(f"the grader does not answer: {error}") from error
-
-
-async def _send(connection: Connection, data: bytes) -> None:
-    try:
-        await connection.send(data)
-    except ProofboxError as error:
-        raise VerifierFailed(f"the grader was lost before it judged: {error}") from error
 
 
 async def _printed(command: Command) -> bytes:

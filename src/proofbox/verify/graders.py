@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from proofbox.errors import ProofboxError, VerifierFailed
 from proofbox.model.limits import Limits
 from proofbox.verify.exchange import Connection
-from proofbox.verify.frames import BadFrame, Splitter
+from proofbox.verify.frames import BadFrame, Splitter, frame
 from proofbox.verify.texts import grader_command
 
 if TYPE_CHECKING:
@@ -52,19 +52,40 @@ class Grader:
         await self._idle.wait()
 
     @asynccontextmanager
-    async def use(self) -> AsyncIterator[None]:
-        """Keeps its sandbox alive meanwhile."""
+    async def child(self, exam: bytes) -> AsyncIterator[Connection]:
+        """A fresh child of its server that has been given an exam; the sandbox stays alive meanwhile.
+
+        Raises ``VerifierFailed``, and retires the grader, if it does not answer. Afterwards the child is gone.
+        """
         self._users += 1
         try:
-            yield
+            connection = await self._connect(exam)
+            try:
+                yield connection
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await connection.aclose()
         finally:
             self._users -= 1
             if self.retired and not self._users:
                 self._idle.set()
 
-    async def connect(self) -> Connection:
-        """A connection to a fresh child of its server. Raises ``OperationFailed`` or ``SandboxLost``."""
-        return await self.box.connect(self._path)
+    async def _connect(self, exam: bytes) -> Connection:
+        try:
+            connection = await self.box.connect(self._path)
+        except ProofboxError as error:
+            self.retire()
+            raise VerifierFailed(f"the grader does not answer: {error}") from error
+        try:
+            await connection.send(frame(b"T", exam))
+        except ProofboxError as error:
+            self.retire()
+            raise VerifierFailed(f"the grader was lost before it judged: {error}") from error
+        except BaseException:  # cancelled: nobody else would close it
+            with anyio.CancelScope(shield=True):
+                await connection.aclose()
+            raise
+        return connection
 
 
 class Graders:
