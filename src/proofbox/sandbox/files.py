@@ -170,16 +170,6 @@ class Files:
         run = self._run(guest.STAT, path, user, flags=0 if follow else guest.NOFOLLOW)
         return self._info(path, await self._do("stat", path, run))
 
-    async def exists(self, path: Path, *, user: str | None = None) -> bool:
-        """Something is there, if only a link that leads nowhere."""
-        try:
-            await self.stat(path, user=user, follow=False)
-        except FileFailed as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR):
-                return False
-            raise
-        return True
-
     async def list(
         self, path: Path, *, user: str | None = None, recursive: bool = False, limit: int | None = None
     ) -> list[FileInfo]:
