@@ -72,13 +72,18 @@ static char *join(const char *a, const char *b)
     return text;
 }
 
-static void add_env(struct run *run, const char *prefix, const char *value)
+static int has_env(const struct run *run, const char *prefix)
 {
-    if (!*value)
-        return;
     for (u32 i = 0; i < run->env_count; i++)
         if (strncmp(run->env[i], prefix, strlen(prefix)) == 0)
-            return;
+            return 1;
+    return 0;
+}
+
+static void add_env(struct run *run, const char *prefix, const char *value)
+{
+    if (!*value || has_env(run, prefix))
+        return;
     char *text = join(prefix, value);
     if (text)
         run->env[run->env_count++] = text;
@@ -138,7 +143,9 @@ static void start(struct supervisor *s, struct run *run, struct ends *ends)
     static char script[40];
     char *shell_argv[4] = {run->shell ? run->shell : "/bin/sh"};
     struct command c = {.run = run, .ends = ends, .user = &user, .as_user = run->user != NULL, .argv = run->args};
-    int err = user_find(run->user, &user);
+    /* The user's entry is read only where something of it is needed. */
+    int known = !run->user && run->cwd && has_env(run, "HOME=") && has_env(run, "USER=") && has_env(run, "LOGNAME=");
+    int err = known ? 0 : user_find(run->user, &user);
     if (err)
         send_failed(s->control, "user", err);
     add_env(run, "HOME=", user.home);
