@@ -36,11 +36,13 @@ class SitePackages:
 
 
 def type_name(error: BaseException) -> str:
+    """The name of its class, which may be the candidate's own and lie."""
     name = type(error).__name__
     return name[:80] if type(name) is str else "?"
 
 
 def text_of(error: BaseException) -> str:
+    """At most 500 characters of its text, "" if it has none to give."""
     try:
         return str.__str__(str(error))[:500]
     except BaseException:  # noqa: BLE001 - the exception is of the candidate's own class
@@ -73,6 +75,7 @@ def changes(before: bytes, args: Any, kwargs: Any) -> dict[Any, Any]:
 
 
 def answer(function: Callable[..., Any], payload: bytes, live: bool) -> bytes:
+    """Calls the function once; the payload of the answer, whatever the function did."""
     args, kwargs = decode(payload)
     try:
         value = function(*args, **kwargs)
@@ -110,6 +113,7 @@ def load(channel: Channel, text: str, entry_point: str) -> Callable[..., Any] | 
 
 
 def flush() -> None:
+    """Sends on what was printed, so that it is there before the answer is."""
     try:
         sys.stdout.flush()
     except BaseException:  # noqa: BLE001 - closed or replaced by the candidate: what it printed is not needed
@@ -117,6 +121,7 @@ def flush() -> None:
 
 
 def main(buffered: bytes) -> None:
+    """Serves the channel on descriptor 3 until it ends. ``buffered``: what was read of it already."""
     exit_now = posix._exit
     fd = posix.dup2(3, HIDDEN, False)
     posix.close(3)

@@ -52,6 +52,7 @@ class Channel:
         self.buffer = bytearray(buffered)
 
     def fill(self, size: int) -> bool:
+        """Reads until so many bytes are there. False at the end of the stream."""
         while len(self.buffer) < size:
             chunk = self._read(self.fd, 262144)
             if not chunk:
@@ -60,6 +61,7 @@ class Channel:
         return True
 
     def receive(self) -> tuple[bytes, bytes] | None:
+        """The next frame, as (kind, payload). None at the end, and for a length that no frame has."""
         if not self.fill(4):
             return None
         size = int.from_bytes(self.buffer[:4], "little")
@@ -70,6 +72,7 @@ class Channel:
         return kind, payload
 
     def send(self, kind: bytes, payload: bytes = b"") -> None:
+        """Writes one frame, as fast as the other side reads. Raises ``OSError``."""
         data = (len(payload) + 1).to_bytes(4, "little") + kind + payload
         while data:
             data = data[self._write(self.fd, data) :]

@@ -41,6 +41,7 @@ class Exam:
         self.raised: BaseException | None = None
 
     def end(self, word: str, reason: str) -> NoReturn:
+        """Ends the tests with this verdict. The first one stands."""
         # Kept here too: a bare ``except:`` in a test can swallow the exception but not the verdict.
         if self.verdict is None:
             self.verdict = (word, reason)
@@ -63,6 +64,7 @@ class Exam:
         return self.result(args, kwargs)
 
     def result(self, args: Any, kwargs: Any) -> Any:
+        """Waits for the answer to the latest call and does what it says: returns, or raises."""
         frame = self.channel.receive()
         if frame is None or frame[0] != b"A":
             self.end("gone", f"call {self.calls}")
@@ -96,6 +98,7 @@ class Exam:
                 old.update(new)
 
     def throw(self, name: Any, args: Any, text: Any) -> NoReturn:
+        """Raises what the candidate raised, as the built-in exception of that name."""
         import builtins
 
         if type(name) is not str or type(args) is not tuple or type(text) is not str:
@@ -144,6 +147,7 @@ class Exam:
 
 
 def shown(value: Any) -> str:
+    """At most 120 characters of it, for a person."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4,300 digits
@@ -152,6 +156,7 @@ def shown(value: Any) -> str:
 
 
 def line_of(traceback: TracebackType | None) -> int:
+    """The innermost line of the tests, from 1; 0 if they were not in it."""
     line = 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == "<tests>":
@@ -194,6 +199,7 @@ class Server:
         self.children: dict[int, socket.socket] = {}
 
     def reap(self, *_: object) -> None:
+        """Collects the children that have ended; speaks for those that could not. The handler of SIGCHLD."""
         while self.children:
             try:
                 pid, status = posix.waitpid(-1, posix.WNOHANG)
@@ -211,6 +217,7 @@ class Server:
             connection.close()
 
     def tell(self, connection: socket.socket, word: str, reason: str) -> None:
+        """A verdict in place of a child's, without ever waiting."""
         connection.setblocking(False)
         try:
             Channel(connection.fileno()).send(b"V", encode((word, reason)))
@@ -218,6 +225,7 @@ class Server:
             return
 
     def run(self) -> None:
+        """Serves without end."""
         signal.signal(signal.SIGCHLD, self.reap)
         while True:
             connection, _ = self.listener.accept()
@@ -236,6 +244,7 @@ class Server:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
     def child(self, fd: int) -> NoReturn:
+        """The life of one child, after the fork."""
         status = 1
         try:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
