@@ -27,6 +27,7 @@ class SitePackages:
     """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Asked once, for the first module that nobody else found."""
         sys.meta_path.remove(self)
         import site
         from importlib.machinery import PathFinder
