@@ -69,6 +69,19 @@ class Box:
                 return found
 
 
+def gone(*pids: int) -> bool:
+    """Whether none of these processes lives; a zombie that the host's init has yet to reap does not."""
+    return all(state_of(pid) in ("", "Z", "X") for pid in pids)
+
+
+def state_of(pid: int) -> str:
+    """Its letter in /proc; empty if it does not exist."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def make_template(root: Path) -> Template:
     """A root with nothing but directories, links and two users, and the host's /usr."""
     for name in ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "usr", "var"):

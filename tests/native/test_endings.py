@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.native.conftest import Eventually, OpenBox
+from tests.native.conftest import Eventually, OpenBox, gone
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.cgroup import find_place
@@ -31,19 +31,6 @@ needs_groups = pytest.mark.skipif(
 def spec(**more: Any) -> SandboxSpec:
     """A small one."""
     return SandboxSpec(id=more.pop("id", "box"), template="t", limits=more.pop("limits", Limits(disk=1 << 20)), **more)
-
-
-def gone(*pids: int) -> bool:
-    """Whether none of these processes lives; a zombie that the host's init has yet to reap does not."""
-    return all(state_of(pid) in ("", "Z", "X") for pid in pids)
-
-
-def state_of(pid: int) -> str:
-    """Its letter in /proc; empty if it does not exist."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def launched(launcher: int) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
@@ -39,6 +40,13 @@ CREATE_S: Final = 30.0
 END_S: Final = 20.0
 """A killed sandbox that is not gone after so long hangs in the kernel; the launcher goes on trying."""
 _PAUSE_S: Final = 0.002
+
+AT_ONCE: Final = 32
+"""Sandboxes that are made, and as many that are ended, at one time by one event loop. More would gain nothing, as the
+launcher serves one request after the other, and a thousand steps in one pass of the loop would hold up all others."""
+
+_making: RunVar[anyio.Semaphore] = RunVar("proofbox_native_making")
+_ending: RunVar[anyio.Semaphore] = RunVar("proofbox_native_ending")
 
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
     {"disk", "inodes", "open_files", "process_memory", "wall", "command_wall", "output"}
@@ -102,6 +110,10 @@ class NativeRuntime:
         failure and on cancellation everything that was made is removed before this returns.
         """
         self._refuse_unenforced(spec)
+        async with _turn(_making):
+            return await self._make(spec, template)
+
+    async def _make(self, spec: SandboxSpec, template: Template) -> NativeHandle:
         handle, message, far = await self._prepare(spec, template)
         try:
             with far[0], far[1]:
@@ -166,9 +178,10 @@ class NativeRuntime:
         if mine.status.fileno() < 0:
             return
         mine.asked = True
-        self._note_oom(mine)
-        _order(mine, DESTROY)
-        await self._ends(mine, lambda: mine.removed or mine.lost)
+        async with _turn(_ending):
+            self._note_oom(mine)
+            _order(mine, DESTROY)
+            await self._ends(mine, lambda: mine.removed or mine.lost)
         if mine.lost:
             await _orphans_gone(mine)
             await _remove_groups(mine)
@@ -250,6 +263,15 @@ class NativeRuntime:
         async with handle.reading:
             while not done():
                 await _take_report(handle)
+
+
+def _turn(of: RunVar[anyio.Semaphore]) -> anyio.Semaphore:
+    """One of this event loop's ``AT_ONCE`` places."""
+    places = of.get(None)
+    if places is None:
+        places = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+        of.set(places)
+    return places
 
 
 async def _take_report(handle: NativeHandle) -> None:
