@@ -125,9 +125,9 @@ async def test_nothing_of_a_sandbox_shows_in_the_host_mount_table(host: Host) ->
     """All mounts are made in a mount namespace that ends with the sandbox."""
     before = Path("/proc/self/mountinfo").read_text()
     async with host.open_sandbox("host") as box:
-        assert (await box.run("echo here > /usr/local/there; cat /usr/local/there")).stdout == "here\n"
+        assert (await box.run("echo here > /usr/there; cat /usr/there")).stdout == "here\n"
         assert Path("/proc/self/mountinfo").read_text() == before
-        assert not Path("/usr/local/there").exists()
+        assert not Path("/usr/there").exists()
 
 
 async def test_a_sandbox_stays_in_its_own_cgroup(host: Host) -> None:
@@ -145,11 +145,11 @@ async def test_a_sandbox_stays_in_its_own_cgroup(host: Host) -> None:
 async def test_a_full_layer_is_no_space_left_for_every_part_of_it(host: Host) -> None:
     """/, /usr and /dev/shm share one limit."""
     async with host.open_sandbox("host", limits=Limits(disk=4 * MIB)) as box:
-        for place in ("/tmp", "/usr/local", "/dev/shm"):
+        for place in ("/tmp", "/usr", "/dev/shm"):
             result = await box.run(f"head -c 8M /dev/zero > {place}/fill; ls -l {place}/fill; rm {place}/fill")
             assert "No space left" in result.stderr, place
         await box.run("head -c 3M /dev/zero > /dev/shm/part")
-        assert "No space left" in (await box.run("head -c 2M /dev/zero > /usr/local/part")).stderr
+        assert "No space left" in (await box.run("head -c 2M /dev/zero > /usr/part")).stderr
         assert ((await box.usage()).disk or 0) > 3 * MIB
 
 
