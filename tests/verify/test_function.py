@@ -181,6 +181,13 @@ async def test_only_the_candidates_own_time_counts(judge: Judge) -> None:
     assert (await judge("def f(x): return x", check, timeout=0.5)).reason == ""
 
 
+async def test_the_way_of_many_short_calls_does_not_count(judge: Judge) -> None:
+    """A hundred calls that wait for a busy host a hundred times are not a slow candidate."""
+    check = "for i in range(100):\n    assert candidate(i) == i"
+    program = "import time\ndef f(x):\n    time.sleep(0.01)\n    return x"
+    assert (await judge(program, check, timeout=0.5)).reason == ""
+
+
 async def test_slow_calls_count_together(judge: Judge) -> None:
     """The limit is for all calls, not for each."""
     check = "for i in range(6):\n    assert candidate(i) == i"
