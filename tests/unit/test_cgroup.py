@@ -241,6 +241,23 @@ def test_a_real_group_holds_its_process_and_goes(owner: str) -> None:
 
 
 @needs_groups
+def test_groups_are_swept_from_another_place(owner: str, tmp_path: Path) -> None:
+    """The sweeper may be in another group than the dead owner was; the owner's own record leads it."""
+    place = find_place()
+    record = tmp_path / "groups"
+    cgroup_apply.remember(record, place, owner)
+    cgroup_apply.prepare(place, owner)
+    plan = plan_group(place, owner, "box", LIMITS)
+    for directory in plan.directories:
+        os.mkdir(directory)
+    record.write_text(record.read_text() + "/etc\n/somewhere/else/cut-o")
+    elsewhere = cgroup_apply.remembered(record, owner)
+    assert cgroup_apply.sweep(NOWHERE, owner) == 0
+    assert cgroup_apply.sweep(NOWHERE, owner, elsewhere) == len(plan.directories)
+    assert not any(path.exists() for path in elsewhere)
+
+
+@needs_groups
 def test_a_plan_that_fails_leaves_nothing(owner: str) -> None:
     """The kernel refuses the process number, and what was made before is removed again."""
     place = find_place()

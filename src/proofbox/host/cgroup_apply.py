@@ -174,11 +174,30 @@ def remove(directories: Iterable[str]) -> bool:
     return gone
 
 
-def sweep(place: Place, owner: str) -> int:
-    """Ends and removes all groups of a dead owner; how many there were. Blocks up to seconds: run it in a thread."""
+def remember(record: Path, place: Place, owner: str) -> None:
+    """Writes down, in a file in the owner's directory, where its groups will be. Before ``prepare``.
+
+    Who sweeps after it may live in another group itself, and would look for them in the wrong place.
+    """
+    record.write_text("".join(f"{root / TOP / owner}\n" for root in place.roots()))
+
+
+def remembered(record: Path, owner: str) -> tuple[Path, ...]:
+    """What ``remember`` wrote. A file that was cut by a full disk or a crash gives the lines that make sense."""
+    try:
+        lines = record.read_text().splitlines()
+    except FileNotFoundError:
+        return ()
+    return tuple(Path(line) for line in lines if line.endswith(f"/{TOP}/{owner}"))
+
+
+def sweep(place: Place, owner: str, elsewhere: Iterable[Path] = ()) -> int:
+    """Ends and removes all groups of a dead owner: at the place, and in the directories of ``elsewhere``.
+
+    Returns how many there were. Blocks up to seconds: run it in a thread.
+    """
     found = 0
-    for root in place.roots():
-        mine = root / TOP / owner
+    for mine in dict.fromkeys([*(root / TOP / owner for root in place.roots()), *elsewhere]):
         if not mine.is_dir():
             continue
         groups = [str(group) for group in mine.iterdir() if group.is_dir()]
@@ -188,7 +207,7 @@ def sweep(place: Place, owner: str) -> int:
             for group in groups:
                 kill(group)
             time.sleep(_PAUSE_S)
-        remove((str(root / TOP), str(mine)))
+        remove((str(mine.parent), str(mine)))
     return found
 
 

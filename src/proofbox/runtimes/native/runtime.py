@@ -41,6 +41,9 @@ END_S: Final = 20.0
 """A killed sandbox that is not gone after so long hangs in the kernel; the launcher goes on trying."""
 _PAUSE_S: Final = 0.002
 
+GROUPS: Final = "native-groups"
+"""The file in the owner's directory that says where its control groups are."""
+
 AT_ONCE: Final = 32
 """Sandboxes that are made, and as many that are ended, at one time by one event loop. More would gain nothing, as the
 launcher serves one request after the other, and a thousand steps in one pass of the loop would hold up all others."""
@@ -194,7 +197,10 @@ class NativeRuntime:
 
     async def sweep(self, owner: Owner) -> int:
         """Removes the control groups of a dead owner, and ends what is still in them."""
-        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id)
+        record = owner.dir / GROUPS
+        elsewhere = cgroup_apply.remembered(record, owner.id)
+        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
+        record.unlink(missing_ok=True)
         return found + remove_probe_directory(owner)
 
     async def close(self) -> None:
@@ -202,6 +208,8 @@ class NativeRuntime:
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
             await anyio.to_thread.run_sync(launcher.close)
+            if launcher.client == os.getpid():
+                (self._owner.dir / GROUPS).unlink(missing_ok=True)
 
     def _refuse_unenforced(self, spec: SandboxSpec) -> None:
         beyond = [kind for kind in spec.limits.asked() if kind not in self._enforces]
@@ -223,13 +231,7 @@ class NativeRuntime:
         if spec.limits.processes is not None and "pids" not in plan.by_controller:
             processes = spec.limits.processes + PROCESS_RESERVE
         message = encode_launch(spec, template, plan, id_base=base, processes=processes)
-        channel, guest = socket.socketpair()
-        try:
-            status, reporter = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError:
-            channel.close()
-            guest.close()
-            raise
+        channel, guest, status, reporter = _sockets(spec.id)
         channel.setblocking(False)
         status.setblocking(False)
         self._bases.add(base)
@@ -240,6 +242,7 @@ class NativeRuntime:
             if self._launcher is None or not self._launcher.usable():
                 if self._launcher is not None:
                     self._launcher.abandon()
+                cgroup_apply.remember(self._owner.dir / GROUPS, self._place, self._owner.id)
                 leftovers = cgroup_apply.prepare(self._place, self._owner.id)
                 self._launcher = Launcher(self._ids, leftovers)
             return self._launcher
@@ -263,6 +266,22 @@ class NativeRuntime:
         async with handle.reading:
             while not done():
                 await _take_report(handle)
+
+
+def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
+    """The channel and the status socket, our end and the other one of each. Two descriptors here for each sandbox."""
+    made: list[socket.socket] = []
+    try:
+        made += socket.socketpair()
+        made += socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        for each in made:
+            each.close()
+        raise CreateFailed(
+            f"sandbox {ident}: socketpair: {error.strerror} (each sandbox holds two descriptors here; see ulimit -n)",
+            "socketpair",
+        ) from error
+    return made[0], made[1], made[2], made[3]
 
 
 def _turn(of: RunVar[anyio.Semaphore]) -> anyio.Semaphore:
