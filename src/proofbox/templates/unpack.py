@@ -35,6 +35,7 @@ class Notes:
     kept: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, why: str, path: bytes) -> None:
+        """One more path that this happened to."""
         self.kept.setdefault(why, []).append(os.fsdecode(path))
 
     def facts(self) -> dict[str, str]:
