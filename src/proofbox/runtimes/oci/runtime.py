@@ -113,8 +113,13 @@ class OciRuntime:
 
     def _make_groups(self, plan: cgroup.Plan) -> None:
         if self._groups is None:
+            cgroup_apply.remember(self._record(self.owner), self._place, self.owner.id)
             self._groups = cgroup_apply.prepare(self._place, self.owner.id)
         cgroup_apply.apply(plan, 0)
+
+    def _record(self, owner: Owner) -> Path:
+        """Says where the owner's control groups are."""
+        return owner.dir / f"groups-{self.name}"
 
     def _confinement(self) -> Confined:
         if self._confined is None:
@@ -194,16 +199,20 @@ class OciRuntime:
 
     async def sweep(self, owner: Owner) -> int:
         """Removes bundles and cgroups of a dead owner."""
-        swept = await anyio.to_thread.run_sync(lambda: cgroup_apply.sweep(self._place, owner.id))
+        record = self._record(owner)
+        elsewhere = cgroup_apply.remembered(record, owner.id)
+        swept = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
         found = list(owner.dir.glob(f"{PREFIX}*"))
         for directory in found:
             await anyio.to_thread.run_sync(_remover(directory))
+        record.unlink(missing_ok=True)
         return swept + len(found)
 
     async def close(self) -> None:
         """Removes the owner's own cgroup directories, unless another runtime of this process still needs them."""
         if self._groups is not None:
             cgroup_apply.remove(reversed(self._groups))
+            self._record(self.owner).unlink(missing_ok=True)
             self._groups = None
 
 
