@@ -253,9 +253,6 @@ class Files:
     def stat(self, path: Path, *, user: str | None = None, follow: bool = True) -> FileInfo:
         return self._loop.call(self._inner.stat, path, user=user, follow=follow)
 
-    def exists(self, path: Path, *, user: str | None = None) -> bool:
-        return self._loop.call(self._inner.exists, path, user=user)
-
     def list(
         self, path: Path, *, user: str | None = None, recursive: bool = False, limit: int | None = None
     ) -> list[FileInfo]:

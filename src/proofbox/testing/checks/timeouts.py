@@ -105,10 +105,16 @@ async def test_a_limit_for_every_command_counts_where_the_command_has_none(open_
 
 @check(enforces=("processes",))
 async def test_a_tree_that_keeps_forking_is_ended(open_box: OpenBox, marker: str) -> None:
-    """A command that starts processes faster than they can be listed is gone after its deadline all the same."""
+    """Chains of processes that each start a successor in a new session and end are gone after the deadline."""
     async with open_box(limits=Limits(processes=100)) as box:
-        storm = f"f() {{ (setsid sh -c 'sleep {marker}' &) 2>/dev/null; }}; while :; do f; done"
-        result = await box.run(storm, timeout=0.5, keep=1000)
+        await box.write("/tmp/chain", "setsid sh /tmp/chain $1 & exec sleep 0.002")
+        chains = f"for i in 1 2 3 4 5 6 7 8; do sh /tmp/chain {marker} & done 2>/dev/null; exec sleep 60"
+        job = await box.start(chains, timeout=1.0)
+        await box.run("sleep 0.3")
+        assert await alive(box, marker), "the chains ended by themselves, and the check shows nothing"
+        result = await job.wait()
         assert isinstance(result.outcome, HitLimit)
         assert result.outcome.confirmed
+        assert await alive(box, marker) == []
+        await box.run("sleep 0.1")
         assert await alive(box, marker) == []
