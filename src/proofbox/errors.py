@@ -160,7 +160,7 @@ class AgentFailed(ProofboxError):
 
 
 class VerifierFailed(ProofboxError):
-    """The verifier broke. It says nothing about the candidate: there is no reward, and the attempt may be judged again."""
+    """The verifier broke. It says nothing about the candidate: no reward, and the attempt may be judged again."""
 
     code = "verifier_failed"
     blame = "verifier"

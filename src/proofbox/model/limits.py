@@ -74,4 +74,4 @@ DEFAULTS: Final = Limits(
 """What a sandbox gets where the caller is silent, as far as the host can enforce it; printed and recorded."""
 
 WITHOUT_CGROUPS: Final = Limits(process_memory=1024 * MIB)
-"""Stands in for a silent ``memory`` on a host where no cgroup can be had. A ``memory`` that was asked for is refused there."""
+"""Stands in for a silent ``memory`` where no cgroup can be had. A ``memory`` that was asked for is refused there."""

@@ -9,7 +9,7 @@ import msgspec
 from proofbox.model.limits import LimitKind
 
 Cause = Literal["task", "hung", "host", "unknown"]
-"""Whose doing a limit was. Until the evidence is classified it is ``unknown``; counters of the kernel prove ``task``."""
+"""Whose doing a limit was. ``unknown`` until evidence is classified; counters of the kernel prove ``task``."""
 
 LostReason = Literal["channel", "protocol", "guest", "memory", "wall", "host", "create", "cancelled"]
 

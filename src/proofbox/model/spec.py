@@ -13,7 +13,7 @@ LEVELS: Final[tuple[Level, ...]] = ("none", "container", "user-kernel", "vm")
 """Weakest first."""
 
 Network = Literal["none", "host"]
-"""``none``: a loopback interface that works and nothing else. ``host`` shares the host's network: to build templates only."""
+"""``none``: a loopback interface that works and nothing else. ``host`` shares the host's: to build templates only."""
 
 
 class Volume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ class Volume(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sandbox. ``id`` is chosen before anything is made: 1 to 63 of ``a-z 0-9 -``. Limits are the effective ones."""
+    """One sandbox. ``id`` is chosen before it is made: 1 to 63 of ``a-z 0-9 -``. Limits are the effective ones."""
 
     id: str
     template: str

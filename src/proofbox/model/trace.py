@@ -52,7 +52,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_opened"):
-    """``dropped``: bytes of a line torn by a crash that were cut from the log's end; ``versions`` as in ``run.json``."""
+    """``dropped``: bytes of a line torn by a crash, cut from the log's end; ``versions`` as in ``run.json``."""
 
     at: float
     dropped: int = 0

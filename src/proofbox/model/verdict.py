@@ -14,7 +14,7 @@ ENDINGS: Final[tuple[Ending, ...]] = get_args(Ending)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verifier found. ``reason`` is one line for a person; ``limit`` is there if and only if the ending is ``limit``.
+    """What a verifier found. ``reason`` is one line for a person; ``limit`` is there just when the ending is ``limit``.
 
     Nothing in it is taken from what the candidate printed. ``log`` is that text, for a person to read, cut to a few KB.
     """
