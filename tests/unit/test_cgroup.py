@@ -12,7 +12,8 @@ import pytest
 
 from proofbox.errors import CreateFailed
 from proofbox.host import cgroup_apply
-from proofbox.host.cgroup import NOWHERE, PROCESS_RESERVE, TOP, find_place, plan_group
+from proofbox.host.cgroup import NOWHERE, PROCESS_RESERVE, TOP, Controller, Plan, find_place, plan_group
+from proofbox.host.cgroup_events import EventCounters
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 
@@ -267,3 +268,21 @@ def test_a_plan_that_fails_leaves_nothing(owner: str) -> None:
         cgroup_apply.apply(plan, 2**22 + 1)
     assert not any(os.path.exists(path) for path in plan.directories)
     assert cgroup_apply.sweep(place, owner) == 0
+
+
+def test_event_counters_hold_no_descriptor_after_one_reading_and_none_after_their_end(tmp_path: Path) -> None:
+    """One reading of a group's events leaves nothing open, later ones hold two files, and the end closes them."""
+    (tmp_path / "memory.events").write_text("low 0\nmax 3\noom 2\noom_kill 1\noom_group_kill 0\n")
+    (tmp_path / "pids.events").write_text("max 7\n")
+    both: dict[Controller, str] = {"memory": str(tmp_path), "pids": str(tmp_path)}
+    counters = EventCounters(Plan(by_controller=both, version=2))
+    before = set(os.listdir("/proc/self/fd"))
+    assert counters.read() == (1, 7)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert counters.read() == (1, 7)
+    (tmp_path / "pids.events").write_text("max 8\n")
+    assert counters.read() == (1, 8)
+    assert len(os.listdir("/proc/self/fd")) == len(before) + 2
+    counters.close()
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert EventCounters(Plan()).read() == (None, None)

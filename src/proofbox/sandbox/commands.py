@@ -92,8 +92,10 @@ class Commands:
         self._ops = Ops()
         self._started: dict[int, Command] = {}
         self._counted = True
-        self._quiet: Usage | None = None
-        """The counters when the last command ended and nothing was left that could move them."""
+        self._quiet: Usage | None = Usage(oom_kills=0, process_denials=0) if life.counts_events else None
+        """The counters when the last command ended and nothing was left that could move them; first those of a sandbox
+        in which nothing has run yet.
+        """
         self._alone = True
 
     async def run(

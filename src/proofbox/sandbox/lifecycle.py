@@ -144,6 +144,11 @@ class Life:
             return Usage(oom_kills=oom_kills, process_denials=process_denials)
         return await self.usage()
 
+    @property
+    def counts_events(self) -> bool:
+        """``counters`` are those of this sandbox alone, from 0, and cost almost nothing."""
+        return self._counting is not None
+
     def age(self) -> float:
         """Seconds since its start."""
         return perf_counter() - self._begun if self._begun else 0.0

@@ -16,6 +16,7 @@ from anyio.lowlevel import RunVar
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
 from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, find_place, plan_group
+from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.idmap import Ids, choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind
@@ -77,6 +78,10 @@ class NativeHandle:
     asked: bool = False
     oom: bool = False
     reading: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
+    counters: EventCounters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counters = EventCounters(self.plan)
 
     @property
     def over(self) -> bool:
@@ -160,6 +165,10 @@ class NativeRuntime:
         """The counters of its control groups."""
         return cgroup_apply.usage(_of(handle).plan)
 
+    def events(self, handle: Handle) -> tuple[int | None, int | None]:
+        """Two of these counters, from files that are held open."""
+        return _of(handle).counters.read()
+
     async def stop(self, handle: Handle) -> None:
         """Kills init of its PID namespace, and the kernel all others with it."""
         mine = _of(handle)
@@ -189,6 +198,7 @@ class NativeRuntime:
             await _orphans_gone(mine)
             await _remove_groups(mine)
         mine.status.close()
+        mine.counters.close()
         self._bases.discard(mine.id_base)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:

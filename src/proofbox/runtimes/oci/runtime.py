@@ -24,6 +24,7 @@ import msgspec
 
 from proofbox.errors import CreateFailed, ProofboxError, Refused
 from proofbox.host import cgroup, cgroup_apply
+from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.outcome import Usage
@@ -55,6 +56,10 @@ class OciHandle:
     asked: bool = False
     layer: int = -1
     """The writable layer, held open so that it can be measured; the kernel drops it with the last who holds it."""
+    counters: EventCounters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counters = EventCounters(self.plan)
 
 
 @dataclass(slots=True)
@@ -160,6 +165,10 @@ class OciRuntime:
         counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
         return msgspec.structs.replace(counted, disk=_written(mine))
 
+    def events(self, handle: Handle) -> tuple[int | None, int | None]:
+        """Two counters of its cgroups, from files that are held open."""
+        return _of(handle).counters.read()
+
     async def stop(self, handle: Handle) -> None:
         """Has our program end the sandbox; it waits for all of its processes."""
         mine = _of(handle)
@@ -183,6 +192,7 @@ class OciRuntime:
         mine = _of(handle)
         await self.stop(mine)
         mine.near.close()
+        mine.counters.close()
         if mine.layer >= 0:
             os.close(mine.layer)
             mine.layer = -1
