@@ -90,6 +90,23 @@ def find_place(root: Path = Path("/")) -> Place:
     return version_1 if version_1.directories else _nowhere(version_1, version_2)
 
 
+def own_groups(controller: Controller) -> tuple[Path, ...]:
+    """The groups that hold this process in the hierarchy of that controller: its own, and those above that it can see.
+
+    Empty where there is no such hierarchy.
+    """
+    root = Path("/")
+    mounts = _mounts((root / "proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape"))
+    own = _own((root / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape"))
+    version_1 = next((each for each in mounts if each.kind == "cgroup" and controller in each.options), None)
+    mount = version_1 or next((each for each in mounts if each.kind == "cgroup2"), None)
+    path = own.get(controller if version_1 else "")
+    if mount is None or path is None:
+        return ()
+    here, point = _directory(root, mount, path), root / mount.point.lstrip("/")
+    return (here, *(parent for parent in here.parents if parent.is_relative_to(point)))
+
+
 def _nowhere(*tried: Place) -> Place:
     reasons = tuple(reason for place in tried for reason in place.missing)
     return Place(0, {}, missing=reasons or NOWHERE.missing)

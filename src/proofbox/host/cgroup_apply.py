@@ -12,6 +12,7 @@ from typing import Final
 
 from proofbox.errors import CreateFailed
 from proofbox.host.cgroup import TOP, Place, Plan
+from proofbox.host.threads import descendants
 from proofbox.model.outcome import Usage
 
 _TRIES: Final = 3
@@ -228,6 +229,13 @@ def members(group: str) -> list[int]:
         return [int(pid) for pid in Path(group, "cgroup.procs").read_text().split()]
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def inhabitants(plan: Plan, root: int) -> list[int]:
+    """The processes of one sandbox: its groups' members, or without groups what descends from ``root``."""
+    if plan.directories:
+        return members(plan.directories[0])
+    return descendants(root) if root else []
 
 
 def _kill_member(group: str, pid: int) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from proofbox.model.evidence import Evidence
 from proofbox.model.limits import LimitKind
 
 Cause = Literal["task", "hung", "host", "unknown"]
@@ -36,6 +37,12 @@ class HitLimit(msgspec.Struct, frozen=True, tag="limit", kw_only=True):
     cause: Cause = "unknown"
     confirmed: bool = True
     """Every process of the command was seen to be gone. Where it is False the sandbox was ended for it."""
+    at: float | None = None
+    """When it fired, unix seconds; it began ``elapsed`` before that."""
+    command: int | None = None
+    """The id of the command in its sandbox."""
+    evidence: Evidence | None = None
+    """What ``cause`` was drawn from, for limits on time."""
 
 
 class Killed(msgspec.Struct, frozen=True, tag="killed"):

@@ -11,6 +11,7 @@ A runtime MUST
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -89,6 +90,18 @@ class CanCountEvents(Protocol):
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """(memory kills, refused forks) since the sandbox's start, None where nothing counts. Some microseconds, no
         wait.
+        """
+        ...
+
+
+@runtime_checkable
+class CanObserve(Protocol):
+    """A runtime whose sandboxes' processes are processes of this host, so that they can be looked at from outside."""
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """Its processes as this host numbers them, guest included, and what ``usage`` says. Empty once it is gone.
+
+        About a tenth of a millisecond, no wait.
         """
         ...
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import posixpath
 import resource
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from time import perf_counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from time import perf_counter, time
 from typing import Any, Final, Literal
 
 import anyio
+import msgspec
 
 from proofbox.errors import InvalidInput, ProofboxError, Refused, SandboxLost
 from proofbox.kit.loop import Stop, later
+from proofbox.model.blame import cause_of
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.sandbox.channel import READ_SIZE, Channel
 from proofbox.sandbox.connection import Connection
 from proofbox.sandbox.given import as_args, as_count, as_data, as_env, as_path, as_seconds, as_user, is_root
 from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.observe import Watch
 from proofbox.sandbox.ops import Ops
 from proofbox.sandbox.result import CommandResult, cut_short, refusal, result_of
 from proofbox.sandbox.stream import Stream
@@ -116,17 +120,21 @@ class Commands:
         self._alone = False
         before = await self.counters()
         stream = channel.run(run, run.keep)
-        stop = self._patience(stream, run)
+        stop, watch = self._patience(stream, run), self.watch(stream)
         try:
             while stream.pid is None and not stream.over:
                 await stream.change()
         except BaseException:
+            if watch is not None:
+                watch.stop()
             await self.end(channel, stream)
             raise
         if stream.refused is not None or stream.error is not None:
             stop()
+            if watch is not None:
+                watch.stop()
             await self.settle(stream, before, run)
-        started = self._started[stream.id] = Command(self, channel, stream, before, stop)
+        started = self._started[stream.id] = Command(self, channel, stream, before, stop, watch)
         for old in [each for each in self._started.values() if each.over][:-REMEMBERED]:
             del self._started[old.id]
         return started
@@ -189,7 +197,9 @@ class Commands:
         self._counted = usage.oom_kills is not None or usage.process_denials is not None
         return usage if self._counted else None
 
-    async def settle(self, stream: Stream, before: Usage | None, run: guest.Run | None = None) -> CommandResult:
+    async def settle(
+        self, stream: Stream, before: Usage | None, run: guest.Run | None = None, watch: Watch | None = None
+    ) -> CommandResult:
         """The result of an operation that is over. Raises ``SandboxLost``, ``OperationFailed``, ``Busy``."""
         if stream.error is not None:
             if stream.error.reason != "wall":
@@ -197,7 +207,7 @@ class Commands:
             limit = self._setting.limits.wall or 0.0
             elapsed = perf_counter() - stream.begun
             hit = HitLimit(kind="wall", limit=limit, used=self._life.age(), elapsed=elapsed)
-            return cut_short(stream, hit, elapsed)
+            return cut_short(stream, await self._blamed(hit, stream, watch), elapsed)
         if stream.refused is not None:
             raise refusal(stream.refused, f"command {stream.id} in sandbox {self._life.spec.id}", run)
         self._quiet = None
@@ -210,6 +220,8 @@ class Commands:
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)
+        if isinstance(result.outcome, HitLimit):
+            result = replace(result, outcome=await self._blamed(result.outcome, stream, watch))
         if result.left_running != 0:
             self._alone = False
         if self._alone:
@@ -242,7 +254,7 @@ class Commands:
         await channel.room()
         before = await self.counters()
         stream = channel.run(run, run.keep)
-        stop = self._patience(stream, run)
+        stop, watch = self._patience(stream, run), self.watch(stream)
         try:
             if data is not None:
                 await channel.send(stream, frames.STDIN, data, eof=True)
@@ -255,7 +267,29 @@ class Commands:
             raise
         finally:
             stop()
-        return await self.settle(stream, before, run)
+            if watch is not None:
+                watch.stop()
+        return await self.settle(stream, before, run, watch)
+
+    def watch(self, stream: Stream, limit: float = 0.0, counts: Callable[[], bool] | None = None) -> Watch | None:
+        """Watches a command for ``limit`` seconds, or until its or the sandbox's deadline; None if it has none."""
+        wall = self._setting.limits.wall
+        if not limit:
+            left = inf if wall is None else wall - self._life.age()
+            limit = min(stream.deadline or inf, left)
+        return None if limit in (0.0, inf) else Watch(self._life, limit, lambda: stream.pid, counts)
+
+    async def _blamed(self, hit: HitLimit, stream: Stream, watch: Watch | None) -> HitLimit:
+        """The limit with all that is known of it: when, which command, and for those on time whose doing it was."""
+        hit = msgspec.structs.replace(hit, at=time(), command=stream.id)
+        if hit.kind not in ("command_wall", "wall") or watch is None:
+            return hit
+        try:
+            usage = await self._life.usage()
+        except ProofboxError:  # gone with its counters; the looks until then stand
+            usage = None
+        evidence = watch.evidence(hit.elapsed, usage)
+        return msgspec.structs.replace(hit, cause=cause_of(evidence), evidence=evidence)
 
     def _patience(self, stream: Stream, run: guest.Run) -> Stop:
         """Gives the sandbox up if the guest does not tell of the end of a command long after its deadline."""
@@ -276,12 +310,21 @@ class Command:
     It runs until it ends, is killed, or its sandbox goes; nobody has to wait for it.
     """
 
-    def __init__(self, commands: Commands, channel: Channel, stream: Stream, before: Usage | None, stop: Stop) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        channel: Channel,
+        stream: Stream,
+        before: Usage | None,
+        stop: Stop,
+        watch: Watch | None,
+    ) -> None:
         self._commands = commands
         self._channel = channel
         self._stream = stream
         self._before = before
         self._stop = stop
+        self._watch = watch
         self._settling = anyio.Lock()
         self._result: CommandResult | None = None
         self.id = stream.id
@@ -334,9 +377,11 @@ class Command:
         """Its result. Safe to repeat, and to cancel: it goes on. Raises ``SandboxLost``."""
         await self._stream.done.wait()
         self._stop()
+        if self._watch is not None:
+            self._watch.stop()
         async with self._settling:
             if self._result is None:
-                self._result = await self._commands.settle(self._stream, self._before)
+                self._result = await self._commands.settle(self._stream, self._before, watch=self._watch)
             return self._result
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:

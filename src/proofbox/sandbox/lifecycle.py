@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from time import perf_counter
 from typing import Final, Literal, TypeVar, cast
@@ -20,7 +20,7 @@ from proofbox.kit.loop import Background, Stop, later
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import CanCountEvents, Ended, Handle, Runtime
+from proofbox.runtime.contract import CanCountEvents, CanObserve, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
 
 log = logging.getLogger("proofbox.sandbox")
@@ -62,6 +62,7 @@ class Life:
         self.handle: Handle | None = None
         self._runtime = runtime
         self._counting = cast(CanCountEvents, runtime) if _counts(type(runtime)) else None
+        self._observing = cast(CanObserve, runtime) if _observes(type(runtime)) else None
         self._template = template
         self._channel: Channel | None = None
         self._error: SandboxLost | None = None
@@ -148,6 +149,14 @@ class Life:
     def counts_events(self) -> bool:
         """``counters`` are those of this sandbox alone, from 0, and cost almost nothing."""
         return self._counting is not None
+
+    def observe(self) -> tuple[Sequence[int], Usage] | None:
+        """Its processes and counters as the host sees them; none if it is gone, None if its runtime cannot tell."""
+        if self._observing is None:
+            return None
+        if self.handle is None or self.state != "live":
+            return (), Usage()
+        return self._observing.observe(self.handle)
 
     def age(self) -> float:
         """Seconds since its start."""
@@ -263,6 +272,11 @@ class Life:
 def _counts(runtime: type[Runtime]) -> bool:
     """Asked once for each kind: a check against a Protocol takes as long as a system call."""
     return issubclass(runtime, CanCountEvents)
+
+
+@cache
+def _observes(runtime: type[Runtime]) -> bool:
+    return issubclass(runtime, CanObserve)
 
 
 def _status(ended: Ended | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -168,6 +168,13 @@ class NativeRuntime:
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two of these counters, from files that are held open."""
         return _of(handle).counters.read()
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """The members of its control groups, or the descendants of its init."""
+        mine = _of(handle)
+        if mine.over:
+            return (), Usage()
+        return cgroup_apply.inhabitants(mine.plan, mine.pid), cgroup_apply.usage(mine.plan)
 
     async def stop(self, handle: Handle) -> None:
         """Kills init of its PID namespace, and the kernel all others with it."""

@@ -13,7 +13,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -168,6 +168,14 @@ class OciRuntime:
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two counters of its cgroups, from files that are held open."""
         return _of(handle).counters.read()
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """The members of its cgroups, or the descendants of our program."""
+        mine = _of(handle)
+        if mine.process is None or mine.process.returncode is not None:
+            return (), Usage()
+        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        return cgroup_apply.inhabitants(mine.plan, mine.process.pid), counted
 
     async def stop(self, handle: Handle) -> None:
         """Has our program end the sandbox; it waits for all of its processes."""

@@ -15,6 +15,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ import anyio.to_thread
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.owner import Owner
+from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
@@ -144,6 +146,13 @@ class ProcessRuntime:
     async def usage(self, handle: Handle) -> Usage:
         """Nothing: there is no counter for a process and its descendants without a cgroup."""
         return Usage()
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """The guest and what descends from it; no counters."""
+        process = _of(handle).process
+        if process is None or process.returncode is not None:
+            return (), Usage()
+        return descendants(process.pid), Usage()
 
     async def stop(self, handle: Handle) -> None:
         """Shuts the channel down, so that the guest ends its trees and exits; two seconds later the guest is killed."""

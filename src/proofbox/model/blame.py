@@ -1,0 +1,136 @@
+"""Whose doing a time limit was: evidence in, cause out, and what a cause means. Pure; docs/limits.md explains.
+
+The two mistakes do not cost the same. A ``host`` that is called ``task`` turns the host's bad minute into a reward of 0
+and teaches the policy something false; a ``task`` that is called ``host`` costs one more attempt. So every threshold
+leans towards ``host``, and what cannot be told is ``unknown``, which teaches nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from proofbox.model.evidence import Evidence
+from proofbox.model.outcome import Cause, HitLimit
+
+HOST_SHARE: Final = 0.15
+"""Of the time, lost to the host: from here on it would have been another run on an idle host."""
+SERVED_LAG: Final = 0.25
+"""Of the time, that our own process was late with its looks: a program that waits for our answer waited for us."""
+TASK_SHARE: Final = 0.5
+"""Of the time, in which it ran: from here on it was computing."""
+SOME_SHARE: Final = 0.2
+"""As ``TASK_SHARE`` for a program that still ran at the end: it got on, with pauses."""
+STILL_SHARE: Final = 0.5
+"""Of the time, at the end, in which nothing of it moved: a program that computed first and then blocked is blocked."""
+DISK_SHARE: Final = 0.15
+"""Of the time, in uninterruptible sleep and more than it ran, from which on that has to be explained."""
+IO_EXPLAINS: Final = 0.5
+"""Of the time in uninterruptible sleep, in which the host had tasks waiting for disks: then it was a disk."""
+FAST_DISK: Final = 64 << 20
+"""Bytes moved in a second of waiting for a disk, from which on the disk served it well and the wait is its own."""
+SEEN_SHARE: Final = 0.4
+LEAST_LOOKS: Final = 2
+LEAST_SECONDS: Final = 0.04
+"""Less than this of the time seen, or fewer looks, or a shorter interval, is no evidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The evidence as shares of the time that was seen, 0 to 1."""
+
+    ran: float
+    """It ran, or moved data as fast as a disk can: the time in which it wanted to, less what it lost."""
+    lost: float
+    """It wanted to run, within its own share, and others had the processor."""
+    disk: float
+    """It waited for a disk that did not serve it well, with the host's disks under pressure."""
+    unexplained: float
+    """It slept uninterruptibly, and nothing says on what."""
+    still: float
+    late: float
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a cause means. ``counts``: the trial is judged, and the limit is its ending. ``trains``: it has a reward."""
+
+    counts: bool
+    trains: Literal["yes", "where the task says so", "no"]
+
+
+MEANING: Final[dict[Cause, Meaning]] = {
+    "task": Meaning(counts=True, trains="yes"),
+    "hung": Meaning(counts=True, trains="where the task says so"),
+    "unknown": Meaning(counts=True, trains="no"),
+    "host": Meaning(counts=False, trains="no"),
+}
+"""The one table of docs/limits.md. What does not count is an infrastructure failure: no reward, a new attempt."""
+
+
+def masked(limit: HitLimit | None, *, hung_counts: bool) -> bool:
+    """A trial that ended by this limit has no reward: it must not teach. ``hung_counts`` is the task's own word."""
+    if limit is None:
+        return False
+    trains = MEANING[limit.cause].trains
+    return trains == "no" or (trains == "where the task says so" and not hung_counts)
+
+
+def cause_of(evidence: Evidence | None) -> Cause:
+    """Whose doing it was that the time ran out."""
+    if evidence is None:
+        return "unknown"
+    shares = shares_of(evidence)
+    if shares is None:
+        return "unknown"
+    if shares.lost + shares.disk >= HOST_SHARE or (evidence.served and shares.late >= SERVED_LAG):
+        return "host"
+    if shares.unexplained >= max(DISK_SHARE, shares.ran):
+        return "unknown"
+    if shares.still >= STILL_SHARE:
+        return "hung"
+    moving = shares.still < SOME_SHARE
+    return "task" if shares.ran >= (SOME_SHARE if moving else TASK_SHARE) else "hung"
+
+
+def shares_of(evidence: Evidence) -> Shares | None:
+    """None where there is too little to judge by."""
+    seen, host = evidence.seen, evidence.host
+    if evidence.looks < LEAST_LOOKS or seen < LEAST_SECONDS or seen < SEEN_SHARE * evidence.elapsed:
+        return None
+    if evidence.cpu is None or evidence.wanted is None or host is None or host.others is None:
+        return None
+    wanting = min(1.0, evidence.wanting / seen)
+    lost = 0.0
+    if evidence.wanted > 0:
+        # Nobody can lose more to others than these had: threads that only compete with each other lose nothing.
+        others = host.others + (host.throttled or 0.0)
+        lost = wanting * min(max(0.0, evidence.wanted - evidence.cpu), others) / evidence.wanted
+    disk, own, unexplained = _disk(evidence)
+    ran = min(1.0, max(0.0, wanting - lost) + own)
+    return Shares(
+        ran=ran,
+        lost=min(1.0, lost + ran * _stolen(evidence, host.steal or 0.0)),
+        disk=disk,
+        unexplained=unexplained,
+        still=min(1.0, evidence.still / seen),
+        late=min(1.0, evidence.lag / seen),
+    )
+
+
+def _stolen(evidence: Evidence, steal: float) -> float:
+    """The part of its running that the hypervisor took away without the kernel's noticing."""
+    assert evidence.host is not None
+    running = (evidence.host.others or 0.0) + (evidence.cpu or 0.0)
+    return steal / running if running > 0 else 0.0
+
+
+def _disk(evidence: Evidence) -> tuple[float, float, float]:
+    """Shares of waiting for disks: for slow ones, for what it moved itself at full speed, and for nobody knows what."""
+    assert evidence.host is not None
+    share = min(1.0, evidence.disk_wait / evidence.seen)
+    if max(evidence.host.io or 0.0, evidence.host.memory or 0.0) < IO_EXPLAINS * share:
+        return 0.0, 0.0, share
+    if evidence.moved is not None and evidence.moved >= FAST_DISK * evidence.disk_wait:
+        return 0.0, share, 0.0
+    return share, 0.0, 0.0
