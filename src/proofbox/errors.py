@@ -100,9 +100,11 @@ class SandboxLost(ProofboxError):
     code = "sandbox_lost"
     again = "new sandbox"
 
-    def __init__(self, message: str, reason: str = "channel") -> None:
+    def __init__(self, message: str, reason: str = "channel", limit: object = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.limit = limit
+        """The ``HitLimit`` that fired, where that was the host's doing."""
 
 
 class CreateFailed(SandboxLost):

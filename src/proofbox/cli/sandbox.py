@@ -222,4 +222,4 @@ def _status(result: CommandResult) -> int:
 
 def _describe_limit(hit: HitLimit) -> str:
     used = "" if hit.used is None else f", used {hit.used:g}"
-    return f"limit {hit.kind} of {hit.limit:g} ended the command after {hit.elapsed:.3g} s{used}"
+    return f"limit {hit.kind} of {hit.limit:g} ended the command after {hit.elapsed:.3g} s{used}; cause: {hit.cause}"

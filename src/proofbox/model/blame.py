@@ -14,15 +14,13 @@ from proofbox.model.evidence import Evidence
 from proofbox.model.outcome import Cause, HitLimit
 
 HOST_SHARE: Final = 0.15
-"""Of the time, lost to the host: from here on it would have been another run on an idle host."""
-SERVED_LAG: Final = 0.25
-"""Of the time, that our own process was late with its looks: a program that waits for our answer waited for us."""
+"""Of the time allowed, that the host took: from here on it would have been another run on an idle host."""
 TASK_SHARE: Final = 0.5
-"""Of the time, in which it ran: from here on it was computing."""
+"""Of the time that it had, in which it ran: from here on it was computing."""
 SOME_SHARE: Final = 0.2
 """As ``TASK_SHARE`` for a program that still ran at the end: it got on, with pauses."""
 STILL_SHARE: Final = 0.5
-"""Of the time, at the end, in which nothing of it moved: a program that computed first and then blocked is blocked."""
+"""Of the time that it had, at the end, in which nothing of it moved: who computed first and then blocked is blocked."""
 DISK_SHARE: Final = 0.15
 """Of the time, in uninterruptible sleep and more than it ran, from which on that has to be explained."""
 IO_EXPLAINS: Final = 0.5
@@ -49,6 +47,12 @@ class Shares:
     """It slept uninterruptibly, and nothing says on what."""
     still: float
     late: float
+    """Our own process came late to it, where it waited for our answers."""
+
+    @property
+    def taken(self) -> float:
+        """By the host, of its time."""
+        return min(1.0, max(self.lost + self.disk, self.late))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,22 @@ def cause_of(evidence: Evidence | None) -> Cause:
     shares = shares_of(evidence)
     if shares is None:
         return "unknown"
-    if shares.lost + shares.disk >= HOST_SHARE or (evidence.served and shares.late >= SERVED_LAG):
+    had = evidence.elapsed * (1 - shares.taken)
+    if had < (1 - HOST_SHARE) * (evidence.allowed or evidence.elapsed):
         return "host"
     if shares.unexplained >= max(DISK_SHARE, shares.ran):
         return "unknown"
-    if shares.still >= STILL_SHARE:
+    own = max(1 - shares.lost - shares.disk, HOST_SHARE)
+    still, ran = shares.still / own, shares.ran / own
+    if still >= STILL_SHARE:
         return "hung"
-    moving = shares.still < SOME_SHARE
-    return "task" if shares.ran >= (SOME_SHARE if moving else TASK_SHARE) else "hung"
+    return "task" if ran >= (SOME_SHARE if still < SOME_SHARE else TASK_SHARE) else "hung"
+
+
+def taken(evidence: Evidence) -> float:
+    """Seconds of the time so far that the host took; 0 where that cannot be told."""
+    shares = shares_of(evidence)
+    return 0.0 if shares is None else evidence.elapsed * shares.taken
 
 
 def shares_of(evidence: Evidence) -> Shares | None:
@@ -114,7 +126,7 @@ def shares_of(evidence: Evidence) -> Shares | None:
         disk=disk,
         unexplained=unexplained,
         still=min(1.0, evidence.still / seen),
-        late=min(1.0, evidence.lag / seen),
+        late=min(1.0, evidence.lag / seen) if evidence.served else 0.0,
     )
 
 

@@ -30,7 +30,8 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One interval of one command, or of one candidate's calls.
 
-    elapsed     seconds from the start of the clock to the limit
+    elapsed     seconds from the start of the clock to the limit, as they passed
+    allowed     seconds of the limit, where the clock gave back what the host took; else it is ``elapsed``
     seen        of these, what lies between the first and the last look, and counted
     looks       how often was looked
     lag         seconds by which our own process came late to its looks: how late it was for everything else
@@ -52,6 +53,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     elapsed: float
+    allowed: float | None = None
     seen: float = 0.0
     looks: int = 0
     lag: float = 0.0

@@ -32,6 +32,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = "none"
     reference: str | None = None
     """A solution known to be right, in the form that an agent would hand in; never shown to an agent."""
+    hung_counts: bool = False
+    """A time limit that was reached without computing (cause ``hung``) is a reward of 0; else it has none.
+
+    True where nothing but the candidate's own code can block, as in a function that is called and must return.
+    """
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from proofbox.errors import Again, Blame
 from proofbox.model.ids import TrialId, digest
+from proofbox.model.outcome import HitLimit
 from proofbox.model.verdict import Ending, Verdict
 
 INLINE: Final = 8 * 1024
@@ -49,6 +50,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     reason: str = ""
     message: str = ""
+    limit: HitLimit | None = None
+    """A limit that fired and was the host's doing, with its evidence."""
 
 
 class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_opened"):
@@ -84,7 +87,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event",
 
 
 class TrialEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="trial_ended"):
-    """``attempt`` is the one that decided. ``reward`` is there if and only if the trial was judged."""
+    """``attempt`` is the one that decided. ``reward`` is there if and only if it was judged and is not masked."""
 
     trial: TrialId
     attempt: int

@@ -26,8 +26,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     timings: dict[str, float] = {}
     """Seconds of each phase: create, start, calls, destroy, ..."""
+    masked: bool = False
+    """It is an ending, and must not teach: ``proofbox.model.blame`` says when. Set by whoever runs the trial."""
 
     @property
-    def reward(self) -> float:
-        """1.0 passed, 0.0 otherwise. An infrastructure failure has no verdict, and so no reward."""
+    def reward(self) -> float | None:
+        """1.0 passed, 0.0 otherwise, None where masked. An infrastructure failure has no verdict, and so no reward."""
+        if self.masked:
+            return None
         return 1.0 if self.ending == "passed" else 0.0

@@ -91,7 +91,7 @@ class Commands:
     """The commands of one sandbox."""
 
     def __init__(self, life: Life, setting: Setting) -> None:
-        self._life = life
+        self.life = life
         self._setting = setting
         self._ops = Ops()
         self._started: dict[int, Command] = {}
@@ -115,7 +115,7 @@ class Commands:
     async def start(self, command: str | Sequence[str | bytes], stdin: bool, asked: dict[str, Any]) -> Command:
         """See ``Sandbox.start``."""
         run = self.prepare(command, stdin=stdin, **asked)
-        channel = self._life.channel
+        channel = self.life.channel
         await channel.room()
         self._alone = False
         before = await self.counters()
@@ -191,9 +191,9 @@ class Commands:
         """
         if not self._counted:
             return None
-        if self._quiet is not None and not self._life.channel.busy:
+        if self._quiet is not None and not self.life.channel.busy:
             return self._quiet
-        usage = await self._life.counters()
+        usage = await self.life.counters()
         self._counted = usage.oom_kills is not None or usage.process_denials is not None
         return usage if self._counted else None
 
@@ -206,17 +206,17 @@ class Commands:
                 raise stream.lost()
             limit = self._setting.limits.wall or 0.0
             elapsed = perf_counter() - stream.begun
-            hit = HitLimit(kind="wall", limit=limit, used=self._life.age(), elapsed=elapsed)
+            hit = HitLimit(kind="wall", limit=limit, used=self.life.age(), elapsed=elapsed)
             return cut_short(stream, await self._blamed(hit, stream, watch), elapsed)
         if stream.refused is not None:
-            raise refusal(stream.refused, f"command {stream.id} in sandbox {self._life.spec.id}", run)
+            raise refusal(stream.refused, f"command {stream.id} in sandbox {self.life.spec.id}", run)
         self._quiet = None
         after = None
         if before is not None:
             try:
                 after = await self.counters()
                 if after is not None and before.oom_kills != after.oom_kills:
-                    after = await self._life.usage()  # the peak is evidence now
+                    after = await self.life.usage()  # the peak is evidence now
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)
@@ -227,9 +227,9 @@ class Commands:
         if self._alone:
             self._quiet = after
         if getattr(result.outcome, "confirmed", True) is False:
-            self._life.lose(
+            self.life.lose(
                 SandboxLost(
-                    f"sandbox {self._life.spec.id}: processes of command {stream.id} did not end when they were killed",
+                    f"sandbox {self.life.spec.id}: processes of command {stream.id} did not end when they were killed",
                     "guest",
                 )
             )
@@ -247,10 +247,10 @@ class Commands:
         finally:
             if not gone:
                 message = f"command {stream.id} was cancelled and could not be ended, so its sandbox was"
-                self._life.lose(SandboxLost(f"sandbox {self._life.spec.id}: {message}", "cancelled"))
+                self.life.lose(SandboxLost(f"sandbox {self.life.spec.id}: {message}", "cancelled"))
 
     async def _run(self, run: guest.Run, data: bytes | None) -> CommandResult:
-        channel = self._life.channel
+        channel = self.life.channel
         await channel.room()
         before = await self.counters()
         stream = channel.run(run, run.keep)
@@ -271,13 +271,11 @@ class Commands:
                 watch.stop()
         return await self.settle(stream, before, run, watch)
 
-    def watch(self, stream: Stream, limit: float = 0.0, counts: Callable[[], bool] | None = None) -> Watch | None:
-        """Watches a command for ``limit`` seconds, or until its or the sandbox's deadline; None if it has none."""
+    def watch(self, stream: Stream) -> Watch | None:
+        """Watches a command until its own deadline, or its sandbox's; None if it has neither."""
         wall = self._setting.limits.wall
-        if not limit:
-            left = inf if wall is None else wall - self._life.age()
-            limit = min(stream.deadline or inf, left)
-        return None if limit in (0.0, inf) else Watch(self._life, limit, lambda: stream.pid, counts)
+        limit = min(stream.deadline or inf, inf if wall is None else wall - self.life.age())
+        return Watch(self.life, limit, lambda: stream.pid) if 0 < limit < inf else None
 
     async def _blamed(self, hit: HitLimit, stream: Stream, watch: Watch | None) -> HitLimit:
         """The limit with all that is known of it: when, which command, and for those on time whose doing it was."""
@@ -285,7 +283,7 @@ class Commands:
         if hit.kind not in ("command_wall", "wall") or watch is None:
             return hit
         try:
-            usage = await self._life.usage()
+            usage = await self.life.usage()
         except ProofboxError:  # gone with its counters; the looks until then stand
             usage = None
         evidence = watch.evidence(hit.elapsed, usage)
@@ -299,7 +297,7 @@ class Commands:
 
         def give_up() -> None:
             if not stream.over:
-                self._life.lose(self._life.unanswered(f"command {stream.id}", run.deadline_ms / 1000))
+                self.life.lose(self.life.unanswered(f"command {stream.id}", run.deadline_ms / 1000))
 
         return later(seconds, give_up)
 
@@ -334,6 +332,16 @@ class Command:
     def over(self) -> bool:
         """It has ended, or its sandbox has."""
         return self._stream.over
+
+    def watch(self, limit: float, counts: Callable[[], bool], on_look: Callable[[], None]) -> Watch:
+        """Watches it for a clock of the caller's own, of ``limit`` seconds, that runs while ``counts`` says so.
+
+        Instead of for its own deadline. ``on_look`` is called after each look. Stop it when the clock has stopped.
+        """
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = Watch(self._commands.life, limit, lambda: self._stream.pid, counts, on_look)
+        return self._watch
 
     @property
     def channel(self) -> Connection:

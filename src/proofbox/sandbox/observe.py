@@ -66,15 +66,23 @@ class _Look:
 class Watch:
     """Watches one command of a sandbox for ``limit`` seconds from now on, or until it is stopped.
 
-    ``pid``: its number inside, once it is known. ``counts`` says whether the clock runs at this moment; None is always.
+    ``pid``: its number inside, once it is known. ``counts`` says whether the clock runs at this moment, None is always;
+    then the deadline is the caller's, and it is looked at until ``stop``. ``on_look`` is called after each look.
     """
 
     def __init__(
-        self, life: Life, limit: float, pid: Callable[[], int | None], counts: Callable[[], bool] | None = None
+        self,
+        life: Life,
+        limit: float,
+        pid: Callable[[], int | None],
+        counts: Callable[[], bool] | None = None,
+        on_look: Callable[[], None] | None = None,
     ) -> None:
         self._life = life
         self._pid = pid
         self._counts = counts
+        self._on_look = on_look
+        self._stopped = False
         self._born = clock_gettime(CLOCK_BOOTTIME)
         self._begun = perf_counter()
         self._deadline = self._begun + limit
@@ -90,6 +98,7 @@ class Watch:
 
     def stop(self) -> None:
         """No more looks. Idempotent."""
+        self._stopped = True
         self._timer()
 
     def look(self) -> None:
@@ -106,11 +115,13 @@ class Watch:
         self._first = self._first or self._last
         self._states = _described(seen.processes, self._root)
 
-    def evidence(self, elapsed: float, usage: Usage | None = None, *, served: bool = False) -> Evidence:
-        """What was seen. ``usage``: the sandbox's counters now, if it is still there."""
+    def evidence(
+        self, elapsed: float, usage: Usage | None = None, *, allowed: float | None = None, served: bool = False
+    ) -> Evidence:
+        """What was seen. ``usage``: the sandbox's counters now, if it is still there; the rest as in ``Evidence``."""
         if self._first is None or self._last is None:
             missing = tuple(self._missing) or ("it was never looked at",)
-            return Evidence(elapsed=elapsed, served=served, missing=missing)
+            return Evidence(elapsed=elapsed, allowed=allowed, served=served, missing=missing)
         (first, host_first), (last, host_last) = self._first, self._last
         span = last.at - first.at
         host = pressure.between(host_first, host_last, last.whole - first.whole)
@@ -121,6 +132,7 @@ class Watch:
         return msgspec.structs.replace(
             self._sum,
             elapsed=elapsed,
+            allowed=allowed,
             cpu_user=_less(last.usage.cpu_user, first.usage.cpu_user),
             cpu_system=_less(last.usage.cpu_system, first.usage.cpu_system),
             throttled=_less(last.usage.throttled, first.usage.throttled),
@@ -142,14 +154,17 @@ class Watch:
         if late > 0:
             self._sum = msgspec.structs.replace(self._sum, lag=self._sum.lag + late)
         self.look()
+        if self._on_look is not None:
+            self._on_look()
         now = perf_counter()
         self._due = now + max(self._every, BUDGET * (now - begun))
-        last = self._deadline - BEFORE
-        if now < last:
+        if self._counts is None:
+            last = self._deadline - BEFORE
+            if now >= last:
+                return
             self._due = min(self._due, last)
-        elif self._counts is None:
-            return
-        self._timer = later(self._due - now, self._tick)
+        if not self._stopped:
+            self._timer = later(self._due - now, self._tick)
 
     def _share(self) -> float:
         cpus = self._life.spec.limits.cpus

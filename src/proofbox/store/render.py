@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from proofbox.model.limits import MIB, Limits
+from proofbox.model.outcome import Cause
 from proofbox.model.trace import JUDGED
 from proofbox.model.verdict import ENDINGS
 from proofbox.store.report import Report
@@ -21,9 +22,16 @@ PHASES: Final = ("queue", "agent", "create", "start", "calls", "collect", "destr
 _MEANING: Final = {
     "passed": "reward 1",
     "failed": "reward 0: judged, wrong",
-    "limit": "reward 0: a limit that is the candidate's own doing",
+    "limit": "reward 0: a limit that is the candidate's own doing; none where masked, see below",
     "infrastructure": "no reward: host, agent or verifier broke",
     "not_run": "no reward: never judged",
+}
+
+_CAUSES: Final[dict[Cause, str]] = {
+    "task": "its own doing",
+    "hung": "blocked: has a reward only where the task says so",
+    "host": "the host's doing: no ending, a new attempt",
+    "unknown": "cannot be told: no reward",
 }
 
 
@@ -120,8 +128,11 @@ def _figure(value: float | None) -> str:
 def _limits(report: Report) -> str:
     if not report.limits:
         return ""
-    rows = [("limit that fired", "cause", "trials")]
-    return table(rows + [(line.kind, line.cause, str(line.trials)) for line in report.limits], "llr")
+    rows = [("limit that fired", "cause", "attempts", "trials ended", "masked", "")]
+    for line in report.limits:
+        counts = (str(line.attempts), str(line.trials), str(line.masked))
+        rows.append((line.kind, line.cause, *counts, _CAUSES[line.cause]))
+    return table(rows, "llrrrl")
 
 
 def _failures(report: Report) -> str:

@@ -68,11 +68,13 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Trials that one limit ended, for one cause."""
+    """One limit that fired, for one cause: in how many attempts, how many trials it ended, how many have no reward."""
 
     kind: LimitKind
     cause: Cause
     trials: int
+    attempts: int = 0
+    masked: int = 0
 
 
 class FailureLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +159,7 @@ class _Fold:
         self.timings: defaultdict[str, list[float]] = defaultdict(list)
         self.failures: Counter[tuple[str, Blame, str, str]] = Counter()
         self.examples: dict[tuple[str, Blame, str, str], str] = {}
+        self.fired: Counter[tuple[LimitKind, Cause]] = Counter()
         self.started = self.ended = 0
         self.closed: RunClosed | None = None
         self.overheads: list[tuple[int, float]] = []
@@ -193,6 +196,9 @@ class _Fold:
             trial.first = event.ending
         for phase, seconds in event.timings.items():
             self.timings[phase].append(seconds)
+        limit = event.verdict.limit if event.verdict else event.failure.limit if event.failure else None
+        if limit is not None and not trial.judged:
+            self.fired[limit.kind, limit.cause] += 1
         if (failure := event.failure) is not None:
             key = (failure.code, failure.blame, failure.phase, failure.reason)
             self.failures[key] += 1
@@ -227,7 +233,7 @@ def build_report(record: RunRecord, events: Iterable[Event], *, path: str = "", 
         interrupted=fold.started - fold.ended,
         pass_at_k=_pass_at_k(tasks, record.config.ks),
         tasks=tasks,
-        limits=_limit_lines(trials),
+        limits=_limit_lines(trials, fold.fired),
         failures=tuple(
             FailureLine(code=key[0], blame=key[1], phase=key[2], reason=key[3], attempts=n, example=fold.examples[key])
             for key, n in fold.failures.most_common()
@@ -306,9 +312,14 @@ def _pass_at_k(tasks: Sequence[TaskLine], ks: Sequence[int]) -> PassAtK:
     )
 
 
-def _limit_lines(trials: Iterable[TrialLine]) -> tuple[LimitLine, ...]:
-    fired = Counter((trial.limit.kind, trial.limit.cause) for trial in trials if trial.limit is not None)
-    return tuple(LimitLine(kind=kind, cause=cause, trials=n) for (kind, cause), n in fired.most_common())
+def _limit_lines(trials: Iterable[TrialLine], fired: Counter[tuple[LimitKind, Cause]]) -> tuple[LimitLine, ...]:
+    ended = [(trial.limit.kind, trial.limit.cause, trial.reward) for trial in trials if trial.limit is not None]
+    trials_of = Counter((kind, cause) for kind, cause, _ in ended)
+    masked = Counter((kind, cause) for kind, cause, reward in ended if reward is None)
+    return tuple(
+        LimitLine(kind=key[0], cause=key[1], attempts=n, trials=trials_of[key], masked=masked[key])
+        for key, n in fired.most_common()
+    )
 
 
 def spread(seconds: Sequence[float]) -> Spread:

@@ -34,6 +34,7 @@ TASK: Final = Task(
     instruction=PROMPT,
     judge=FunctionTests(prompt=PROMPT, entry_point="running_max", test=TEST, timeout=1.0),
     limits=Limits(memory=128 * MIB, processes=32, output=8 * MIB),
+    hung_counts=True,
 )
 
 

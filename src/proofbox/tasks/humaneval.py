@@ -73,7 +73,7 @@ def _task(where: str, value: dict[str, Any] | str) -> Task:
     if not _has_check(test):
         raise BrokenTask(f"{where}: task {name} has no tests: its test must define check(candidate)")
     judge = FunctionTests(prompt=prompt, entry_point=entry_point, test=test, timeout=TIMEOUT)
-    return Task(id=name, instruction=prompt, judge=judge, reference=solution)
+    return Task(id=name, instruction=prompt, judge=judge, reference=solution, hung_counts=True)
 
 
 def _has_check(test: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from proofbox.errors import AgentFailed, SandboxLost, VerifierFailed
-from proofbox.model.task import Candidate
+from proofbox.model.blame import MEANING, masked
+from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
 
@@ -17,18 +18,22 @@ def handed_in(candidate: Candidate | None) -> Candidate | None:
     return candidate
 
 
-def trusted(verdict: Verdict) -> Verdict:
-    """The verdict, its texts made recordable. Raises ``VerifierFailed`` for one that makes no sense.
+def trusted(verdict: Verdict, task: Task) -> Verdict:
+    """The verdict, its texts made recordable, and masked where its limit must not teach.
 
-    A limit that fired because the host did not let the program run says nothing about the program: ``SandboxLost``.
+    Raises ``VerifierFailed`` for one that makes no sense, and ``SandboxLost`` for a limit that fired because the host
+    did not let the program run: that says nothing about the program.
     """
     if not isinstance(verdict, Verdict):
         raise VerifierFailed(f"the verifier returned {type(verdict).__name__}, not a Verdict")
     if (verdict.ending == "limit") != (verdict.limit is not None):
         raise VerifierFailed(f"a verdict {verdict.ending!r} with limit {verdict.limit!r}: one without the other")
-    if verdict.limit is not None and verdict.limit.cause == "host":
-        raise SandboxLost(f"the host was too busy for a fair judgement: {verdict.limit}", "host")
-    clean = msgspec.structs.replace(verdict, reason=recordable(verdict.reason))
+    limit = verdict.limit
+    if limit is not None and not MEANING[limit.cause].counts:
+        said = f"limit {limit.kind} of {limit.limit:g} was reached after {limit.elapsed:.2f} s"
+        raise SandboxLost(f"{said}, but the host did not let the program run: this says nothing of it", "host", limit)
+    mask = masked(limit, hung_counts=task.hung_counts)
+    clean = msgspec.structs.replace(verdict, reason=recordable(verdict.reason), masked=mask)
     try:
         msgspec.json.decode(msgspec.json.encode(clean), type=Verdict)  # NaN, for instance, does not survive
     except (msgspec.MsgspecError, UnicodeError, TypeError, ValueError) as error:

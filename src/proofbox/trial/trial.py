@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from proofbox.agent.contract import Agent
-from proofbox.errors import AgentFailed, ProofboxError, VerifierFailed
+from proofbox.errors import AgentFailed, ProofboxError, SandboxLost, VerifierFailed
+from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
 from proofbox.model.verdict import Verdict
@@ -48,7 +49,7 @@ async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> A
         if done.candidate is not None:
             phase = "verify"
             with _timed(done.timings, phase):
-                done.verdict = trusted(await verifier.judge(task, done.candidate))
+                done.verdict = trusted(await verifier.judge(task, done.candidate), task)
     except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own
         done.failure = _attribute(error, phase)
     return done
@@ -84,4 +85,5 @@ def _attribute(error: Exception, phase: Phase) -> Failure:
         phase=phase,
         reason=getattr(error, "reason", ""),
         message=recordable(str(error)),
+        limit=error.limit if isinstance(error, SandboxLost) and isinstance(error.limit, HitLimit) else None,
     )

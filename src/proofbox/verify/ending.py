@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import Final, assert_never
+from time import time
+from typing import assert_never
 
 from proofbox.errors import VerifierFailed
+from proofbox.model.blame import cause_of
 from proofbox.model.limits import Limits
-from proofbox.model.outcome import Cause, Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
+from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
 from proofbox.model.task import Task
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
 from proofbox.verify.exchange import Found, Gone
-
-COMPUTING: Final = 0.8
-"""Share of the time that counted from which on a candidate was computing, by the kernel's count of its CPU time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +117,17 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
             limit=task.judge.timeout,
             used=found.used,
             elapsed=elapsed,
-            cause=_cause(usage, found.used),
+            cause=cause_of(found.seen),
             confirmed=confirmed,
+            at=time(),
+            evidence=found.seen,
         )
     return None
-
-
-def _cause(usage: Usage, used: float) -> Cause:
-    if usage.cpu_user is None or usage.cpu_system is None:
-        return "unknown"
-    return "task" if usage.cpu_user + usage.cpu_system >= COMPUTING * used else "unknown"
 
 
 def _limit_text(limit: HitLimit, reason: str) -> str:
     unit = {"command_wall": "s", "memory": "bytes", "output": "bytes", "processes": "processes"}.get(limit.kind, "")
     used = "unknown" if limit.used is None else f"{limit.used:.10g}"
-    head = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s)"
+    head = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s"
+    head += f", cause {limit.cause})"
     return recordable(f"{head}: {reason}", 1000)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 import anyio
 
 from proofbox.errors import ProofboxError, VerifierFailed
+from proofbox.model.blame import taken
+from proofbox.model.evidence import Evidence
 from proofbox.verify.frames import BadFrame, Splitter, frame
 from proofbox.verify.inside.plain import Malformed, decode
 
@@ -22,6 +25,9 @@ TURN: Final = 0.05
 
 Tests with a hundred calls would else wait a hundred times for a processor at the candidate's expense.
 """
+
+GIVEN_BACK: Final = 3.0
+"""Times the limit, that a clock gives back at most of what the host took. Beyond that the host is too busy to judge."""
 
 Word = Literal["passed", "failed", "gone", "again", "broken", "died"]
 WORDS: Final[frozenset[str]] = frozenset({"passed", "failed", "gone", "again", "broken", "died"})
@@ -38,6 +44,20 @@ class Connection(Protocol):
     async def receive(self) -> bytes: ...
 
     async def aclose(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Looks at the candidate's processes from outside while its clock runs."""
+
+    def look(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def evidence(self, elapsed: float, *, allowed: float, served: bool) -> Evidence: ...
+
+
+Watching = Callable[[float, Callable[[], bool], Callable[[], None]], Watch]
+"""Starts a watch for so many seconds that count while the second argument says so; the third is called at each look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,8 @@ class Found:
     calls: float
     used: float
     """Of that, what counts against the time limit: while the candidate had a call to answer."""
+    seen: Evidence | None = None
+    """What its processes did meanwhile, where its time ran out."""
 
 
 class Clock:
@@ -67,35 +89,60 @@ class Clock:
     def __init__(self, limit: float) -> None:
         self.scope = anyio.CancelScope()
         self.limit = limit
-        self._used = 0.0
+        self.given = 0.0
+        """Seconds that passed and do not count, since the host took them from the candidate."""
+        self._passed = 0.0
         self._since: float | None = None
+
+    def give(self, seconds: float) -> None:
+        """So much was taken from the candidate since the beginning; it gets it back, up to ``GIVEN_BACK``."""
+        self.given = min(seconds, GIVEN_BACK * self.limit)
+        self._set()
 
     def run(self, on: bool, free: float = 0.0) -> None:
         """Starts it, with so many seconds that do not count, or stops it. Safe to repeat."""
         now = anyio.current_time()
         if on and self._since is None:
             self._since = now + free
-            self.scope.deadline = self._since + self.limit - self._used
         elif not on and self._since is not None:
-            self._used += max(0.0, now - self._since)
+            self._passed += max(0.0, now - self._since)
             self._since = None
-            self.scope.deadline = math.inf
+        self._set()
+
+    def _set(self) -> None:
+        since = self._since
+        self.scope.deadline = math.inf if since is None else since + self.limit + self.given - self._passed
+
+    @property
+    def running(self) -> bool:
+        """Time passes now."""
+        return self._since is not None and anyio.current_time() >= self._since
+
+    @property
+    def passed(self) -> float:
+        """Seconds for which it ran."""
+        running = 0.0 if self._since is None else max(0.0, anyio.current_time() - self._since)
+        return self._passed + running
 
     @property
     def used(self) -> float:
-        running = 0.0 if self._since is None else max(0.0, anyio.current_time() - self._since)
-        return self._used + running
+        """Of these, what counts."""
+        return max(0.0, self.passed - self.given)
 
 
 class Exchange:
     """Serves one candidate from the start of its interpreter until the verdict. Use once."""
 
-    def __init__(self, candidate: Connection, grader: Connection, *, planned: int, timeout: float) -> None:
+    def __init__(
+        self, candidate: Connection, grader: Connection, *, planned: int, timeout: float, watching: Watching | None
+    ) -> None:
         self._candidate = candidate
         self._grader = grader
         self._waiting = planned
         self._up = False
         self._clock = Clock(timeout)
+        self._watching = watching
+        self._watch: Watch | None = None
         self._gone: Gone | None = None
         self._calling = anyio.CancelScope()
         self._splitter = Splitter()
@@ -107,15 +154,19 @@ class Exchange:
         verdict: tuple[Word, str] | None = None
         failure: ProofboxError | None = None
         lost: list[ProofboxError] = []
-        limit = START + self._clock.limit + PATIENCE
-        with anyio.move_on_after(limit):
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._from_candidate, group.cancel_scope, lost)
-                try:
-                    verdict = await self._from_grader()
-                except ProofboxError as error:
-                    failure = error
-                group.cancel_scope.cancel()
+        limit = START + self._clock.limit * (1 + GIVEN_BACK) + PATIENCE
+        try:
+            with anyio.move_on_after(limit):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._from_candidate, group.cancel_scope, lost)
+                    try:
+                        verdict = await self._from_grader()
+                    except ProofboxError as error:
+                        failure = error
+                    group.cancel_scope.cancel()
+        finally:
+            if self._watch is not None:
+                self._watch.stop()
         if lost:
             raise lost[0]
         if failure is not None:
@@ -123,7 +174,19 @@ class Exchange:
         if verdict is None:
             raise VerifierFailed(f"the grader gave no verdict within {limit:.0f} s")
         now = anyio.current_time()
-        return Found(*verdict, self._gone, self._started - self._began, now - self._started, self._clock.used)
+        seen = self._seen() if self._gone == Gone("time") else None
+        return Found(*verdict, self._gone, self._started - self._began, now - self._started, self._clock.used, seen)
+
+    def _seen(self) -> Evidence | None:
+        if self._watch is None:
+            return None
+        return self._watch.evidence(self._clock.passed, allowed=self._clock.limit, served=True)
+
+    def _give_back(self) -> None:
+        """What the host takes from a candidate does not count against its time."""
+        seen = self._seen()
+        if seen is not None and self._clock.running:
+            self._clock.give(taken(seen))
 
     async def _from_candidate(self, group: anyio.CancelScope, lost: list[ProofboxError]) -> None:
         """Passes answers on until there is no more to expect; then the grader is told so, once."""
@@ -133,6 +196,8 @@ class Exchange:
                 gone = Gone("time")
                 with self._clock.scope:
                     gone = await self._answers()
+                if self._watch is not None and gone.why == "time":
+                    self._watch.look()
             self._gone = gone
             self._calling.cancel()
         except ProofboxError as error:
@@ -160,6 +225,8 @@ class Exchange:
                 return Gone("never started", f"its first bytes were {got[:20]!r}")
             self._up = True
             self._started = anyio.current_time()
+            if self._watching is not None:
+                self._watch = self._watching(self._clock.limit, lambda: self._clock.running, self._give_back)
             self._clock.run(self._waiting > 0)
             self._rest = got[len(hello) :]
             return None

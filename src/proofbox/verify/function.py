@@ -20,7 +20,7 @@ from proofbox.model.limits import Limits
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
 from proofbox.verify.ending import Evidence, out_of_memory, verdict_of
-from proofbox.verify.exchange import PATIENCE, START, Connection, Exchange, Gone
+from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START, Connection, Exchange, Gone
 from proofbox.verify.frames import frame
 from proofbox.verify.graders import Grader, Graders
 from proofbox.verify.inside.plain import MAX_BYTES, encode
@@ -136,11 +136,11 @@ async def _examine(
     """Starts the candidate, lets it answer the grader's child, and stops it when the verdict is there."""
     tests = task.judge
     # The guest's own deadline is only for the case that this process hangs; the exchange has the real one.
-    backstop = START + tests.timeout + 2 * PATIENCE
+    backstop = START + tests.timeout * (1 + GIVEN_BACK) + 2 * PATIENCE
     command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=backstop)
     program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
     await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
-    exchange = Exchange(command.channel, child, planned=len(planned), timeout=tests.timeout)
+    exchange = Exchange(command.channel, child, planned=len(planned), timeout=tests.timeout, watching=command.watch)
     try:
         found = await exchange.run()
     except VerifierFailed:
