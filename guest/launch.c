@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -19,6 +20,8 @@
 
 #define BUCKETS 4096
 #define RETRY_MS 2
+#define SPARES 1
+#define ID_RANGE 65536u
 #define LAST_MS 10000 /* how long the launcher stays to clean up after its client is gone */
 
 struct box {
@@ -27,6 +30,7 @@ struct box {
     int status; /* socket to the client, -1 when let go */
     int wait_status;
     bool ended, unwanted;
+    uint32_t id_base;
     char *groups;
     size_t groups_size;
 };
@@ -37,7 +41,13 @@ static struct {
     size_t count, unremoved;
     int epoll, control, signals, client, self;
     bool closing;
+    struct blank spares[SPARES]; /* made when there is nothing else to do, so that a request finds one */
+    size_t spare_count;
+    bool spares_fail;
+    uint32_t id_next;
 } launcher;
+
+static uint8_t ids_taken[65536 / 8]; /* a bit for each range */
 
 static char setup_message[LAUNCH_MESSAGE_MAX + 1], message[LAUNCH_MESSAGE_MAX + 1];
 
@@ -71,6 +81,96 @@ static void tell_status(const struct box *box, char tag)
     tell(box, &words, sizeof words);
 }
 
+/* A range of ids that no sandbox of this launcher has. Kernel quotas for each user (keys, inotify watches, pending
+ * signals) are then shared with no other sandbox here, and with one of another launcher only by a rare chance. */
+static uint32_t take_ids(void)
+{
+    uint32_t first = launcher.setup.id_first, slots = (launcher.setup.id_last - first) / ID_RANGE + 1;
+
+    if (!launcher.setup.full_ids)
+        return 0;
+    for (uint32_t step = 0; step < slots; step++) {
+        uint32_t slot = launcher.id_next++ % slots;
+        if (ids_taken[slot / 8] >> slot % 8 & 1)
+            continue;
+        ids_taken[slot / 8] |= (uint8_t)(1 << slot % 8);
+        return first + slot * ID_RANGE;
+    }
+    return first;
+}
+
+static void give_ids(uint32_t base)
+{
+    uint32_t slot = (base - launcher.setup.id_first) / ID_RANGE;
+    if (launcher.setup.full_ids)
+        ids_taken[slot / 8] &= (uint8_t)~(1 << slot % 8);
+}
+
+static void make_blank(struct blank *blank, bool host_network)
+{
+    blank_make(&launcher.setup, host_network, take_ids(), launcher.self, blank);
+}
+
+/* Without a full range of ids a blank opens the layers itself, and an old one would not see what was mounted since. */
+static bool spare_wanted(void)
+{
+    return launcher.setup.full_ids && launcher.spare_count < SPARES && !launcher.spares_fail && !launcher.closing;
+}
+
+static void make_spare(void)
+{
+    struct blank *spare = &launcher.spares[launcher.spare_count];
+    make_blank(spare, false);
+    if (!spare->error[0]) {
+        launcher.spare_count++;
+        return;
+    }
+    /* The next request makes its own and is told why that fails, if it does. */
+    launcher.spares_fail = true;
+    blank_close(spare);
+    give_ids(spare->id_base);
+    if (spare->pid > 0)
+        kill(spare->pid, SIGKILL);
+}
+
+static bool spare_ended(pid_t pid)
+{
+    for (size_t i = 0; i < launcher.spare_count; i++)
+        if (launcher.spares[i].pid == pid) {
+            blank_close(&launcher.spares[i]);
+            give_ids(launcher.spares[i].id_base);
+            launcher.spares[i] = launcher.spares[--launcher.spare_count];
+            launcher.spares_fail = true; /* whatever ended it may end the next one too: not in a loop */
+            return true;
+        }
+    return false;
+}
+
+static void end_spares(void)
+{
+    for (size_t i = 0; i < launcher.spare_count; i++) {
+        kill(launcher.spares[i].pid, SIGKILL);
+        waitpid(launcher.spares[i].pid, NULL, __WALL);
+        blank_close(&launcher.spares[i]);
+    }
+    launcher.spare_count = 0;
+}
+
+/* The oldest spare that lives, or a new one. */
+static void take_blank(struct blank *out, bool host_network)
+{
+    while (!host_network && launcher.spare_count) {
+        *out = launcher.spares[0];
+        memmove(launcher.spares, launcher.spares + 1, --launcher.spare_count * sizeof *launcher.spares);
+        struct pollfd gone = {.fd = out->sync, .events = POLLIN};
+        if (poll(&gone, 1, 0) == 0)
+            return;
+        blank_close(out);
+        give_ids(out->id_base);
+    }
+    make_blank(out, host_network);
+}
+
 /* An ended sandbox that nobody wants: its cgroups go, then the client hears so and the record goes. A cgroup can be busy
  * for a moment after its last process was reaped; then this is tried again. */
 static bool finish(struct box *box)
@@ -88,6 +188,7 @@ static bool finish(struct box *box)
         slot = &(*slot)->next;
     *slot = box->next;
     launcher.count--;
+    give_ids(box->id_base);
     free(box->groups);
     free(box);
     return true;
@@ -108,6 +209,8 @@ static void reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+        if (spare_ended(pid))
+            continue;
         struct box *box = *slot_of(pid);
         if (!box)
             continue;
@@ -131,22 +234,31 @@ static void retry_removals(void)
         }
 }
 
-static void launch(char *bytes, size_t size, int channel, int status)
+static void launch(const char *bytes, size_t size, const int fds[2])
 {
     struct launch_request request;
     struct launch_result result;
+    struct blank blank;
     struct box *box = calloc(1, sizeof *box);
 
     if (!box || !launch_read(bytes, size, &request))
         _exit(71);
-    launch_start(&launcher.setup, &request, channel, status, launcher.self, &result);
-    close(channel);
-    *box = (struct box){.pid = result.pid, .status = status, .groups = result.groups, .groups_size = result.groups_size};
-    box->ended = result.pid < 0;
+    take_blank(&blank, request.host_network);
+    if (blank.error[0]) {
+        result = (struct launch_result){.groups = NULL};
+        memcpy(result.error, blank.error, sizeof result.error);
+    } else {
+        launch_start(&launcher.setup, &request, (struct text){bytes, size}, &blank, fds, &result);
+    }
+    blank_close(&blank);
+    close(fds[0]);
+    *box = (struct box){.pid = blank.pid, .status = fds[1], .ended = blank.pid < 0, .id_base = blank.id_base,
+                        .groups = result.groups, .groups_size = result.groups_size};
     box->next = launcher.boxes[(unsigned)box->pid % BUCKETS];
     launcher.boxes[(unsigned)box->pid % BUCKETS] = box;
     launcher.count++;
-    watch(status, box);
+    watch(box->status, box);
+    launcher.spares_fail = result.error[0] != '\0';
     if (result.error[0]) {
         char text[sizeof result.error + 1];
         int length = snprintf(text, sizeof text, "F%s", result.error);
@@ -178,6 +290,7 @@ static ssize_t receive(char *into, int *fds)
 static void end_all(void)
 {
     launcher.closing = true;
+    end_spares();
     epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.control, NULL);
     if (launcher.client >= 0)
         epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.client, NULL);
@@ -197,7 +310,7 @@ static void serve_control(void)
     if (size == 0)
         end_all();
     else if (size > 0 && message[0] == MESSAGE_LAUNCH && fds[1] >= 0)
-        launch(message, (size_t)size, fds[0], fds[1]);
+        launch(message, (size_t)size, fds);
     else if (size > 0)
         _exit(73);
 }
@@ -231,6 +344,9 @@ static bool set_up(int control)
         return false;
     ssize_t size = receive(setup_message, none);
     if (size <= 0 || setup_message[0] != MESSAGE_SETUP || !setup_read(setup_message, (size_t)size, &launcher.setup))
+        return false;
+    /* Launchers begin at different places. */
+    if (getrandom(&launcher.id_next, sizeof launcher.id_next, 0) < 0)
         return false;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
@@ -283,7 +399,7 @@ int launcher_main(int control)
     watch(launcher.client, &launcher.client);
     watch(launcher.control, &launcher.control);
     while (!launcher.closing || (launcher.count && now_ms() < last)) {
-        int wait = launcher.unremoved ? RETRY_MS : launcher.closing ? 100 : -1;
+        int wait = spare_wanted() ? 0 : launcher.unremoved ? RETRY_MS : launcher.closing ? 100 : -1;
         int ready = epoll_wait(launcher.epoll, events, launcher.closing ? 1 : 64, wait);
         for (int i = 0; i < ready; i++) {
             void *what = events[i].data.ptr;
@@ -299,6 +415,8 @@ int launcher_main(int control)
                 break; /* the same */
         }
         drain_signals();
+        if (!ready && spare_wanted())
+            make_spare();
         if (launcher.unremoved)
             retry_removals();
         if (launcher.closing && !last)

@@ -31,6 +31,7 @@ struct launch_setup {
     uint32_t uid, gid;
     uint64_t capabilities;
     bool full_ids; /* a range of 65,536 ids for each sandbox, not one id */
+    uint32_t id_first, id_last; /* with full ids: where a range may begin */
     const void *filter;
     size_t filter_size;
     const char *fields; /* masked, read-only and leftover paths are read from here when needed */
@@ -41,7 +42,6 @@ struct launch_setup {
 struct launch_request {
     const char *id, *hostname;
     bool host_network;
-    uint32_t id_base;
     uint64_t disk, inodes;
     uint32_t processes;
     const char *fields;
@@ -60,12 +60,13 @@ enum {
     SETUP_MASK,
     SETUP_READONLY,
     SETUP_LEFTOVER,
+    SETUP_ID_FIRST,
+    SETUP_ID_LAST,
 };
 enum {
     LAUNCH_ID = 1,
     LAUNCH_HOSTNAME,
     LAUNCH_HOST_NETWORK,
-    LAUNCH_ID_BASE,
     LAUNCH_DISK,
     LAUNCH_INODES,
     LAUNCH_PROCESSES,
@@ -91,24 +92,39 @@ bool launch_read(const char *message, size_t size, struct launch_request *out);
 /* launch.c */
 int launcher_main(int control);
 
-/* launch_parent.c: the launcher's half of one start. */
+/* A sandbox that lacks only what a request decides: its process waits for one. */
+struct blank {
+    pid_t pid; /* -1: could not be cloned */
+    int sync; /* our end of the socket to it */
+    int userns;
+    uint32_t id_base;
+    bool host_network;
+    char error[256]; /* empty if it went well */
+};
+
+/* What the launcher sends a blank: the request itself with channel, status and layers; then, when its control groups
+ * are ready, this. */
+struct release {
+    uint32_t pid, id_base;
+};
+
+/* launch_parent.c: the launcher's half of a start. It never waits for the child. */
 struct launch_result {
-    pid_t pid; /* -1: nothing was made */
     char *groups; /* the cgroup directories that were made, NUL after each; malloc */
     size_t groups_size;
     char error[256]; /* empty if it went well */
 };
-void launch_start(const struct launch_setup *setup, const struct launch_request *request, int channel, int status,
-                  int self, struct launch_result *out);
+void blank_make(const struct launch_setup *setup, bool host_network, uint32_t id_base, int self, struct blank *out);
+/* Closes what the launcher holds of it. */
+void blank_close(struct blank *blank);
+/* Makes a sandbox of it. `message` is the request as it was received. */
+void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
+                  struct blank *blank, const int fds[2], struct launch_result *out);
 /* Removes directories from the last to the first. What is left to do stays in the list. True when nothing is left. */
 bool groups_remove(char *groups, size_t *size);
 
 /* launch_child.c: the sandbox's half; becomes the guest. */
-struct launch_child {
-    int channel, status, sync, launcher;
-};
-_Noreturn void launch_child_main(const struct launch_setup *setup, const struct launch_request *request,
-                                 struct launch_child child);
+_Noreturn void launch_child_main(const struct launch_setup *setup, bool host_network, int sync, int launcher);
 /* Ends the sandbox that is being made, with the step's name. errno says why. */
 _Noreturn void launch_fail(const char *step, const char *what);
 
@@ -116,9 +132,17 @@ _Noreturn void launch_fail(const char *step, const char *what);
 /* A detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that its ids are mapped
  * through, where its file system can do that. */
 int mounts_open_tree(const char *path, int userns);
-void mounts_root(const struct launch_setup *setup, const struct launch_request *request, int *trees, size_t count);
-int mounts_target(int root, const char *path, bool directory);
-void mounts_dev(const struct launch_setup *setup, int root, const char *stage);
-void mounts_proc(const struct launch_setup *setup, int root, const char *stage);
+/* The stage: the writable layer's file system with the sandbox's /dev and /proc in it. Becomes the current directory. */
+void mounts_stage(const struct launch_setup *setup);
+/* The stage becomes the root: nothing of the host's tree is left in the mount namespace. */
+void mounts_leave_host(void);
+/* The layers and volumes of the request, where the launcher could not open them. Before the host's tree is left. */
+void mounts_open_trees(const struct launch_request *request, int *trees);
+/* On the stage: the sandbox's root, which becomes the process's. */
+void mounts_root(const struct launch_request *request, const int *trees);
+/* Enters a directory of `root` that must not be a link; makes it if it is missing. */
+void mounts_enter(int root, const char *name);
+void mounts_dev(const struct launch_setup *setup);
+void mounts_proc(const struct launch_setup *setup);
 
 #endif

@@ -20,7 +20,46 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-static int fail_channel = -1, fail_status = -1;
+/* Not on the stack, and not cleared: what is not used of it takes no memory. */
+static char message[LAUNCH_MESSAGE_MAX + 1];
+static int sync_socket = -1, channel = -1, status = -1;
+
+/* The launcher's next message and its descriptors, at most `most` of them; how many there were. */
+static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size_t most)
+{
+    char control[CMSG_SPACE((LAUNCH_TREES_MAX + 2) * sizeof(int))];
+    struct iovec part = {into, size};
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
+                          .msg_controllen = CMSG_SPACE(most * sizeof(int))};
+
+    do
+        *received = recvmsg(sync_socket, &head, MSG_CMSG_CLOEXEC);
+    while (*received < 0 && errno == EINTR);
+    if (*received <= 0 || head.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+        _exit(1); /* the launcher is gone, or failed at its half and says so itself */
+    struct cmsghdr *item = CMSG_FIRSTHDR(&head);
+    if (!item || item->cmsg_type != SCM_RIGHTS)
+        return 0;
+    size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(fds, CMSG_DATA(item), count * sizeof(int));
+    return count;
+}
+
+/* Waits for the request, which brings the client's ends along. Returns how many layers and volumes came with it. */
+static size_t await_request(struct launch_request *request, int *trees)
+{
+    int fds[LAUNCH_TREES_MAX + 2];
+    ssize_t size;
+    size_t count = receive(message, LAUNCH_MESSAGE_MAX, &size, fds, LAUNCH_TREES_MAX + 2);
+
+    message[size] = '\0';
+    if (count < 2 || !launch_read(message, (size_t)size, request))
+        _exit(1);
+    channel = fds[0];
+    status = fds[1];
+    memcpy(trees, fds + 2, (count - 2) * sizeof(int));
+    return count - 2;
+}
 
 _Noreturn void launch_fail(const char *step, const char *what)
 {
@@ -30,10 +69,15 @@ _Noreturn void launch_fail(const char *step, const char *what)
                         why ? strerror(why) : "");
     if (size >= (int)sizeof text)
         size = sizeof text - 1;
-    send(fail_status, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (status < 0) { /* a blank that failed tells the first one who asks for a sandbox */
+        struct launch_request request;
+        int trees[LAUNCH_TREES_MAX];
+        await_request(&request, trees);
+    }
+    send(status, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
     char place[400];
     snprintf(place, sizeof place, "%s%s%s", step, *what ? " " : "", what);
-    send_fatal(fail_channel, "launch", place, why);
+    send_fatal(channel, "launch", place, why);
     _exit(1);
 }
 
@@ -43,24 +87,16 @@ static void check(long result, const char *step, const char *what)
         launch_fail(step, what);
 }
 
-/* Closes everything but these four. The launcher's descriptors of other sandboxes must not be seen in here. */
-static void trim_descriptors(struct launch_child *child)
+/* Closes everything but these two. The launcher's descriptors of other sandboxes must not be seen in here. */
+static void trim_descriptors(int one, int other)
 {
-    int keep[4] = {child->channel, child->status, child->sync, child->launcher};
-    for (int i = 0; i < 4; i++)
-        for (int j = i + 1; j < 4; j++)
-            if (keep[j] < keep[i]) {
-                int lower = keep[j];
-                keep[j] = keep[i];
-                keep[i] = lower;
-            }
-    unsigned from = 3;
-    for (int i = 0; i < 4; i++) {
-        if ((unsigned)keep[i] > from)
-            check(syscall(SYS_close_range, from, (unsigned)keep[i] - 1, 0), "close descriptors", "");
-        from = (unsigned)keep[i] + 1;
-    }
-    check(syscall(SYS_close_range, from, ~0u, 0), "close descriptors", "");
+    unsigned low = (unsigned)(one < other ? one : other), high = (unsigned)(one < other ? other : one);
+
+    if (low > 3)
+        check(syscall(SYS_close_range, 3, low - 1, 0), "close descriptors", "");
+    if (high > low + 1)
+        check(syscall(SYS_close_range, low + 1, high - 1, 0), "close descriptors", "");
+    check(syscall(SYS_close_range, high + 1, ~0u, 0), "close descriptors", "");
 }
 
 /* The kernel ends us with the launcher from here on. It forgets that when ids change (not when capabilities are
@@ -71,28 +107,6 @@ static void die_with_launcher(int launcher)
     struct pollfd gone = {.fd = launcher, .events = POLLIN};
     if (poll(&gone, 1, 0) != 0)
         _exit(1); /* it died before the signal was set; getppid() is 0 in a new PID namespace and tells nothing */
-}
-
-/* The launcher's word that ids, cgroups and layers are ready. Returns how many layers came with it. */
-static size_t await_release(int sync, int *trees, uint32_t *pid)
-{
-    char control[CMSG_SPACE(LAUNCH_TREES_MAX * sizeof(int))];
-    struct iovec part = {pid, sizeof *pid};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-    ssize_t size;
-
-    do
-        size = recvmsg(sync, &message, MSG_CMSG_CLOEXEC);
-    while (size < 0 && errno == EINTR);
-    if (size != sizeof *pid)
-        _exit(1); /* the launcher failed at its half, and says so itself */
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (!head || head->cmsg_type != SCM_RIGHTS)
-        return 0;
-    size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(trees, CMSG_DATA(head), count * sizeof(int));
-    return count;
 }
 
 static void become_root(const struct launch_setup *setup)
@@ -120,8 +134,8 @@ static void lower_limits(const struct launch_request *request)
         check(setrlimit(RLIMIT_NPROC, &processes), "set limit", "processes");
 }
 
-/* Keeps the named capabilities in the permitted and effective sets and in the bounding set, and none to inherit. */
-static void lower_capabilities(uint64_t keep)
+/* What programs that are started can ever get. */
+static void bound_capabilities(uint64_t keep)
 {
     for (int capability = 0; capability < 64; capability++) {
         if (keep >> capability & 1)
@@ -132,6 +146,11 @@ static void lower_capabilities(uint64_t keep)
             launch_fail("drop capability", "from the bounding set");
         }
     }
+}
+
+/* Keeps the named capabilities in the permitted and effective sets, and none to inherit. */
+static void lower_capabilities(uint64_t keep)
+{
     struct k_cap_header header = {K_CAP_VERSION_3, 0};
     struct k_cap_data data[2] = {{(uint32_t)keep, (uint32_t)keep, 0},
                                  {(uint32_t)(keep >> 32), (uint32_t)(keep >> 32), 0}};
@@ -149,23 +168,21 @@ static void plain_signals(void)
 }
 
 /* Standard descriptors from inside, the channel as 3, nothing else. */
-static void last_descriptors(struct launch_child *child)
+static void last_descriptors(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     check(null, "open", "/dev/null");
     for (int fd = 0; fd < 3; fd++)
         check(dup2(null, fd), "open", "/dev/null");
-    if (child->channel != 3) {
-        if (child->status == 3)
-            check(child->status = fcntl(3, F_DUPFD_CLOEXEC, 4), "duplicate", "status");
-        check(dup3(child->channel, 3, O_CLOEXEC), "duplicate", "channel");
+    if (channel != 3) {
+        if (status == 3)
+            check(status = fcntl(3, F_DUPFD_CLOEXEC, 4), "duplicate", "status");
+        check(dup3(channel, 3, O_CLOEXEC), "duplicate", "channel");
+        channel = 3;
     }
-    fail_channel = 3;
-    fail_status = child->status;
-    check(fcntl(3, F_SETFD, FD_CLOEXEC), "duplicate", "channel");
-    if (child->status > 4)
-        check(syscall(SYS_close_range, 4, (unsigned)child->status - 1, 0), "close descriptors", "");
-    check(syscall(SYS_close_range, (unsigned)child->status + 1, ~0u, 0), "close descriptors", "");
+    if (status > 4)
+        check(syscall(SYS_close_range, 4, (unsigned)status - 1, 0), "close descriptors", "");
+    check(syscall(SYS_close_range, (unsigned)status + 1, ~0u, 0), "close descriptors", "");
 }
 
 static void confine(const struct launch_setup *setup)
@@ -179,39 +196,60 @@ static void confine(const struct launch_setup *setup)
     check(syscall(SYS_seccomp, K_SECCOMP_SET_MODE_FILTER, 0, &program), "set seccomp filter", "");
 }
 
-_Noreturn void launch_child_main(const struct launch_setup *setup, const struct launch_request *request,
-                                 struct launch_child child)
+/* All that is the same for every sandbox. */
+static void make_blank(const struct launch_setup *setup, bool host_network, int launcher)
 {
-    int trees[LAUNCH_TREES_MAX];
-    struct {
-        char tag;
-        uint32_t pid;
-    } __attribute__((packed)) ready = {'R', 0};
+    char word;
+    ssize_t size;
 
-    fail_channel = child.channel;
-    fail_status = child.status;
-    trim_descriptors(&child);
-    die_with_launcher(child.launcher);
+    trim_descriptors(sync_socket, launcher);
+    die_with_launcher(launcher);
     plain_signals();
+    prctl(PR_SET_NAME, "proofbox-blank", 0, 0, 0);
     setsid();
-    int spaces = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (request->host_network ? 0 : CLONE_NEWNET);
+    int spaces = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (host_network ? 0 : CLONE_NEWNET);
     check(unshare(spaces), "make namespaces", "");
-    uint32_t pid = 0;
-    size_t count = await_release(child.sync, trees, &pid);
+    receive(&word, sizeof word, &size, NULL, 0); /* the ids are mapped */
     become_root(setup);
-    check(unshare(CLONE_NEWCGROUP), "make namespaces", "cgroup");
-    mounts_root(setup, request, trees, count);
-    if (!request->host_network)
+    die_with_launcher(launcher);
+    mounts_stage(setup);
+    if (setup->full_ids)
+        mounts_leave_host();
+    if (!host_network)
         loopback_up();
-    check(sethostname(request->hostname, strlen(request->hostname)), "set hostname", request->hostname);
     if (syscall(SYS_keyctl, K_KEYCTL_JOIN_SESSION_KEYRING, NULL) < 0 && errno != ENOSYS)
         launch_fail("make session keyring", "");
-    lower_limits(request);
-    die_with_launcher(child.launcher);
-    last_descriptors(&child);
+    bound_capabilities(setup->capabilities);
+}
+
+_Noreturn void launch_child_main(const struct launch_setup *setup, bool host_network, int sync, int launcher)
+{
+    int trees[LAUNCH_TREES_MAX];
+    struct launch_request request;
+    struct release release;
+    struct {
+        char tag;
+        struct release release;
+    } __attribute__((packed)) ready = {.tag = 'R'};
+    ssize_t size;
+
+    sync_socket = sync;
+    make_blank(setup, host_network, launcher);
+    await_request(&request, trees);
+    if (!setup->full_ids) {
+        mounts_open_trees(&request, trees);
+        mounts_leave_host();
+    }
+    mounts_root(&request, trees);
+    check(sethostname(request.hostname, strlen(request.hostname)), "set hostname", request.hostname);
+    lower_limits(&request);
+    receive(&release, sizeof release, &size, NULL, 0); /* it is in its control groups */
+    check(unshare(CLONE_NEWCGROUP), "make namespaces", "cgroup");
+    prctl(PR_SET_NAME, "proofbox-guest", 0, 0, 0);
+    last_descriptors();
     confine(setup);
-    ready.pid = pid;
-    check(send(child.status, &ready, sizeof ready, MSG_NOSIGNAL), "report", "");
-    close(child.status);
+    ready.release = release;
+    check(send(status, &ready, sizeof ready, MSG_NOSIGNAL), "report", "");
+    close(status);
     guest_main(3, 0);
 }

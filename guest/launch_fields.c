@@ -51,6 +51,8 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         case SETUP_UID: out->uid = (uint32_t)number; break;
         case SETUP_GID: out->gid = (uint32_t)number; break;
         case SETUP_FULL_IDS: out->full_ids = number != 0; break;
+        case SETUP_ID_FIRST: out->id_first = (uint32_t)number; break;
+        case SETUP_ID_LAST: out->id_last = (uint32_t)number; break;
         case SETUP_CAPABILITIES: out->capabilities = number; break;
         case SETUP_FILTER:
             out->filter = item.value.at;
@@ -79,7 +81,6 @@ bool launch_read(const char *message, size_t size, struct launch_request *out)
         case LAUNCH_ID: out->id = item.value.at; break;
         case LAUNCH_HOSTNAME: out->hostname = item.value.at; break;
         case LAUNCH_HOST_NETWORK: out->host_network = number != 0; break;
-        case LAUNCH_ID_BASE: out->id_base = (uint32_t)number; break;
         case LAUNCH_DISK: out->disk = number; break;
         case LAUNCH_INODES: out->inodes = number; break;
         case LAUNCH_PROCESSES: out->processes = (uint32_t)number; break;

@@ -1,4 +1,5 @@
-/* The launcher's half of a start: clone, ids, control groups, template layers, release. It never waits for the child. */
+/* The launcher's half of a start: clone and ids for a blank; template layers, control groups and release for a request.
+ * It never waits for the child. */
 #include "launch.h"
 
 #include <errno.h>
@@ -11,9 +12,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-static bool failed(struct launch_result *out, const char *step, const char *what)
+static bool failed(char error[256], const char *step, const char *what)
 {
-    snprintf(out->error, sizeof out->error, "%s%s%s: %s", step, what ? " " : "", what ? what : "", strerror(errno));
+    snprintf(error, 256, "%s%s%s: %s", step, what ? " " : "", what ? what : "", strerror(errno));
     return false;
 }
 
@@ -37,37 +38,37 @@ static bool put_of(pid_t pid, const char *name, const char *value, size_t size)
     return put(path, value, size);
 }
 
-static bool write_ids(const struct launch_setup *setup, const struct launch_request *request, struct launch_result *out)
+static bool write_ids(const struct launch_setup *setup, struct blank *out)
 {
     char uids[64], gids[64];
     int uids_size, gids_size;
 
     if (setup->full_ids) {
-        uids_size = snprintf(uids, sizeof uids, "0 %u 65536\n", request->id_base);
-        gids_size = snprintf(gids, sizeof gids, "0 %u 65536\n", request->id_base);
+        uids_size = snprintf(uids, sizeof uids, "0 %u 65536\n", out->id_base);
+        gids_size = snprintf(gids, sizeof gids, "0 %u 65536\n", out->id_base);
     } else {
         /* The kernel wants this before an unprivileged gid map: dropping a group must not widen what a user may read. */
         if (!put_of(out->pid, "setgroups", "deny", 4))
-            return failed(out, "write setgroups", NULL);
+            return failed(out->error, "write setgroups", NULL);
         uids_size = snprintf(uids, sizeof uids, "0 %u 1\n", setup->uid);
         gids_size = snprintf(gids, sizeof gids, "0 %u 1\n", setup->gid);
     }
     if (!put_of(out->pid, "uid_map", uids, (size_t)uids_size))
-        return failed(out, "write uid_map", uids);
+        return failed(out->error, "write uid_map", uids);
     if (!put_of(out->pid, "gid_map", gids, (size_t)gids_size))
-        return failed(out, "write gid_map", gids);
+        return failed(out->error, "write gid_map", gids);
     return true;
 }
 
 static bool group_add(const struct text *path, struct launch_result *out)
 {
     if (mkdir(path->at, 0755) < 0)
-        return failed(out, "make cgroup", path->at);
+        return failed(out->error, "make cgroup", path->at);
     char *more = realloc(out->groups, out->groups_size + path->size + 1);
     if (!more) {
         rmdir(path->at);
         errno = ENOMEM;
-        return failed(out, "make cgroup", path->at);
+        return failed(out->error, "make cgroup", path->at);
     }
     memcpy(more + out->groups_size, path->at, path->size + 1);
     out->groups = more;
@@ -76,12 +77,12 @@ static bool group_add(const struct text *path, struct launch_result *out)
 }
 
 /* Carries the plan out in its order. A value is written into a group's file; an empty one stands for the child. */
-static bool make_groups(const struct launch_request *request, struct launch_result *out)
+static bool make_groups(const struct launch_request *request, pid_t pid, struct launch_result *out)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
-    char pid[16];
-    int pid_size = snprintf(pid, sizeof pid, "%d", (int)out->pid);
+    char own[16];
+    int own_size = snprintf(own, sizeof own, "%d", (int)pid);
 
     while (item_next(&at, end, &item) > 0) {
         if (item.tag == LAUNCH_GROUP && !group_add(&item.value, out))
@@ -90,8 +91,8 @@ static bool make_groups(const struct launch_request *request, struct launch_resu
             continue;
         const char *value = item_second(&item);
         bool child = *value == '\0';
-        if (!put(item.value.at, child ? pid : value, child ? (size_t)pid_size : strlen(value)))
-            return failed(out, "write cgroup", item.value.at);
+        if (!put(item.value.at, child ? own : value, child ? (size_t)own_size : strlen(value)))
+            return failed(out->error, "write cgroup", item.value.at);
     }
     return true;
 }
@@ -111,38 +112,28 @@ bool groups_remove(char *groups, size_t *size)
 
 /* With a full id range the layers' ids are mapped so that what root owns outside belongs to the sandbox's root inside;
  * only the host's root may do that, so it happens here. */
-static bool open_trees(const struct launch_setup *setup, const struct launch_request *request, int *trees,
-                       size_t *count, struct launch_result *out)
+static bool open_trees(const struct launch_request *request, int userns, int *trees, size_t *count,
+                       struct launch_result *out)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
-    char path[64];
 
-    if (!setup->full_ids)
-        return true;
-    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)out->pid);
-    int userns = open(path, O_RDONLY | O_CLOEXEC);
-    if (userns < 0)
-        return failed(out, "open user namespace", NULL);
-    while (!out->error[0] && item_next(&at, end, &item) > 0) {
+    while (item_next(&at, end, &item) > 0) {
         if (item.tag != LAUNCH_LAYER && item.tag != LAUNCH_VOLUME)
             continue;
         const char *source = item_second(&item);
         int tree = mounts_open_tree(source, userns);
         if (tree < 0)
-            failed(out, item.tag == LAUNCH_LAYER ? "open layer" : "open volume", source);
-        else
-            trees[(*count)++] = tree;
+            return failed(out->error, item.tag == LAUNCH_LAYER ? "open layer" : "open volume", source);
+        trees[(*count)++] = tree;
     }
-    close(userns);
-    return !out->error[0];
+    return true;
 }
 
-static bool release(int sync, const int *trees, size_t count, struct launch_result *out)
+static bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count)
 {
-    uint32_t pid = (uint32_t)out->pid;
-    char control[CMSG_SPACE(LAUNCH_TREES_MAX * sizeof(int))] = {0};
-    struct iovec part = {&pid, sizeof pid};
+    char control[CMSG_SPACE((LAUNCH_TREES_MAX + 2) * sizeof(int))];
+    struct iovec part = {(void *)(uintptr_t)words, size};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
     if (count) {
@@ -152,38 +143,69 @@ static bool release(int sync, const int *trees, size_t count, struct launch_resu
         head->cmsg_level = SOL_SOCKET;
         head->cmsg_type = SCM_RIGHTS;
         head->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(head), trees, count * sizeof(int));
+        memcpy(CMSG_DATA(head), fds, count * sizeof(int));
     }
-    if (sendmsg(sync, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return failed(out, "release", NULL);
-    return true;
+    return sendmsg(sync, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
-void launch_start(const struct launch_setup *setup, const struct launch_request *request, int channel, int status,
-                  int self, struct launch_result *out)
+static bool open_userns(struct blank *blank)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/ns/user", (int)blank->pid);
+    blank->userns = open(path, O_RDONLY | O_CLOEXEC);
+    return blank->userns >= 0 || failed(blank->error, "open user namespace", NULL);
+}
+
+void blank_make(const struct launch_setup *setup, bool host_network, uint32_t id_base, int self, struct blank *out)
 {
     int sync[2];
-    int trees[LAUNCH_TREES_MAX];
-    size_t count = 0;
 
-    *out = (struct launch_result){.pid = -1};
+    *out = (struct blank){.pid = -1, .sync = -1, .userns = -1, .id_base = id_base, .host_network = host_network};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sync) < 0) {
-        failed(out, "socketpair", NULL);
+        failed(out->error, "socketpair", NULL);
         return;
     }
     /* The other namespaces are made by the child itself: they cost more, and so they are made in parallel. */
     struct k_clone_args clone = {.flags = CLONE_NEWUSER | CLONE_NEWPID, .exit_signal = SIGCHLD};
     pid_t pid = (pid_t)syscall(SYS_clone3, &clone, sizeof clone);
     if (pid == 0)
-        launch_child_main(setup, request, (struct launch_child){channel, status, sync[1], self});
+        launch_child_main(setup, host_network, sync[1], self);
+    int why = errno;
     close(sync[1]);
+    errno = why;
     out->pid = pid;
+    out->sync = sync[0];
     if (pid < 0)
-        failed(out, "clone", errno == EPERM || errno == ENOSPC ? "with a new user namespace" : NULL);
-    else if (write_ids(setup, request, out) && make_groups(request, out) &&
-             open_trees(setup, request, trees, &count, out))
-        release(sync[0], trees, count, out);
+        failed(out->error, "clone", errno == EPERM || errno == ENOSPC ? "with a new user namespace" : NULL);
+    else if (write_ids(setup, out) && (!setup->full_ids || open_userns(out)) && !hand_over(out->sync, "i", 1, NULL, 0))
+        failed(out->error, "release", NULL);
+}
+
+void blank_close(struct blank *blank)
+{
+    if (blank->sync >= 0)
+        close(blank->sync);
+    if (blank->userns >= 0)
+        close(blank->userns);
+    blank->sync = blank->userns = -1;
+}
+
+void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
+                  struct blank *blank, const int fds[2], struct launch_result *out)
+{
+    int handed[LAUNCH_TREES_MAX + 2] = {fds[0], fds[1]};
+    size_t count = 0;
+    struct release release = {(uint32_t)blank->pid, blank->id_base};
+
+    *out = (struct launch_result){.groups = NULL};
+    if (setup->full_ids)
+        open_trees(request, blank->userns, handed + 2, &count, out);
+    /* It goes on as soon as it has the request: the control groups are made in parallel. */
+    if (!out->error[0] && !hand_over(blank->sync, message.at, message.size, handed, count + 2))
+        failed(out->error, "release", NULL);
     while (count)
-        close(trees[--count]);
-    close(sync[0]);
+        close(handed[2 + --count]);
+    if (!out->error[0] && make_groups(request, blank->pid, out) &&
+        !hand_over(blank->sync, &release, sizeof release, NULL, 0))
+        failed(out->error, "release", NULL);
 }

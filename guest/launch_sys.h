@@ -13,6 +13,15 @@
 #ifndef SYS_move_mount
 #define SYS_move_mount 429
 #endif
+#ifndef SYS_fsopen
+#define SYS_fsopen 430
+#endif
+#ifndef SYS_fsconfig
+#define SYS_fsconfig 431
+#endif
+#ifndef SYS_fsmount
+#define SYS_fsmount 432
+#endif
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -35,6 +44,10 @@
 #define K_AT_RECURSIVE 0x8000u
 #define K_MOVE_MOUNT_F_EMPTY_PATH 0x04u
 #define K_MOVE_MOUNT_T_EMPTY_PATH 0x40u
+#define K_FSOPEN_CLOEXEC 1u
+#define K_FSMOUNT_CLOEXEC 1u
+#define K_FSCONFIG_SET_STRING 1u
+#define K_FSCONFIG_CMD_CREATE 6u
 #define K_MOUNT_ATTR_RDONLY 0x01u
 #define K_MOUNT_ATTR_NOSUID 0x02u
 #define K_MOUNT_ATTR_NODEV 0x04u

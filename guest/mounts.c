@@ -1,4 +1,7 @@
-/* The sandbox's file system. Runs in its own mount namespace, on the host's tree, until the host's tree is let go.
+/* The sandbox's file system, made in its own mount namespace. First a stage is mounted: a size-limited file system for
+ * everything that the sandbox may write. It becomes the root of the namespace in the place of the host's tree, so that
+ * what follows can reach nothing of the host but the layers and volumes that were opened for it. The sandbox's root is put
+ * together on the stage and in the end mounted over it, as an initial RAM disk hands over to a system's root.
  *
  * No path of a template or of a volume's target is ever resolved from the host's root: a link in them leads to a place
  * in the sandbox, or nowhere. */
@@ -107,25 +110,40 @@ static void attach(int tree, int target, const char *what)
           "attach", what);
 }
 
-/* A size-limited file system for everything that the sandbox may write, on a directory of the host that nothing here
- * needs any more. */
-static const char *make_stage(const struct launch_request *request)
+void mounts_stage(const struct launch_setup *setup)
 {
-    static const char *const places[] = {"/tmp", "/run", "/mnt", "/var", "/home", "/opt", "/usr"};
-    char options[128];
-    const char *stage = NULL;
-    struct stat found;
+    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
+    int context = (int)syscall(SYS_fsopen, "tmpfs", K_FSOPEN_CLOEXEC);
+    check(context, "mount writable layer", "");
+    check(syscall(SYS_fsconfig, context, K_FSCONFIG_SET_STRING, "source", "proofbox", 0), "mount writable layer", "");
+    check(syscall(SYS_fsconfig, context, K_FSCONFIG_SET_STRING, "mode", "0755", 0), "mount writable layer", "");
+    check(syscall(SYS_fsconfig, context, K_FSCONFIG_CMD_CREATE, NULL, NULL, 0), "mount writable layer", "");
+    int stage = (int)syscall(SYS_fsmount, context, K_FSMOUNT_CLOEXEC, K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV);
+    check(stage, "mount writable layer", "");
+    /* Over the root: this process's own root stays below it, so that every path of the host still leads there. */
+    check(syscall(SYS_move_mount, stage, "", AT_FDCWD, "/", K_MOVE_MOUNT_F_EMPTY_PATH), "attach writable layer", "");
+    check(fchdir(stage), "enter writable layer", "");
+    mounts_dev(setup);
+    check(fchdir(stage), "enter writable layer", "");
+    mounts_proc(setup);
+    check(fchdir(stage), "enter writable layer", "");
+    close(stage);
+    close(context);
+}
 
-    for (size_t i = 0; !stage && i < sizeof places / sizeof *places; i++)
-        if (lstat(places[i], &found) == 0 && S_ISDIR(found.st_mode))
-            stage = places[i];
-    if (!stage)
-        launch_fail("find a directory for staging", "/tmp");
-    snprintf(options, sizeof options, "mode=0755,size=%llu,nr_inodes=%llu", (unsigned long long)request->disk,
+void mounts_leave_host(void)
+{
+    check(syscall(SYS_pivot_root, ".", "."), "pivot root", "");
+    check(umount2(".", MNT_DETACH), "let go of the host's tree", "");
+    check(chdir("/"), "enter writable layer", "");
+}
+
+static void limit_stage(const struct launch_request *request)
+{
+    char options[128];
+    snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu", (unsigned long long)request->disk,
              (unsigned long long)request->inodes);
-    check(mount("proofbox", stage, "tmpfs", MS_NOSUID | MS_NODEV, options), "mount writable layer", options);
-    check(chdir(stage), "enter", stage);
-    return stage;
+    check(mount(NULL, "/", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, options), "limit writable layer", options);
 }
 
 struct layers {
@@ -133,10 +151,10 @@ struct layers {
     size_t used;
 };
 
-static void add_lower(struct layers *layers, const char *stage, int index)
+static void add_lower(struct layers *layers, int index)
 {
-    int more = snprintf(layers->lower + layers->used, sizeof layers->lower - layers->used, "%c%s/%d",
-                        layers->used ? ':' : '=', stage, index);
+    int more = snprintf(layers->lower + layers->used, sizeof layers->lower - layers->used, "%c/%d",
+                        layers->used ? ':' : '=', index);
     layers->used += (size_t)more;
     if (layers->used >= sizeof layers->lower / 2) {
         errno = E2BIG;
@@ -145,12 +163,12 @@ static void add_lower(struct layers *layers, const char *stage, int index)
 }
 
 /* One overlay of the layers in the current directory, all of one target. */
-static void mount_overlay(const char *stage, const struct layers *layers, int number)
+static void mount_overlay(const struct layers *layers, int number)
 {
     char options[8192 + 256], upper[64], work[64];
 
-    snprintf(upper, sizeof upper, "%s/upper%d", stage, number);
-    snprintf(work, sizeof work, "%s/work%d", stage, number);
+    snprintf(upper, sizeof upper, "/upper%d", number);
+    snprintf(work, sizeof work, "/work%d", number);
     check(mkdir(upper, 0755), "make upper directory", upper);
     check(mkdir(work, 0755), "make work directory", work);
     snprintf(options, sizeof options, "lowerdir%s,upperdir=%s,workdir=%s,userxattr", layers->lower, upper, work);
@@ -168,8 +186,8 @@ static bool seen_before(const struct launch_request *request, const struct item 
 }
 
 /* All layers of one target are moved into the stage and stacked. */
-static void stack_target(const struct launch_request *request, const char *stage, const char *target, int *trees,
-                         int *root, int number)
+static void stack_target(const struct launch_request *request, const char *target, const int *trees, int *root,
+                         int number)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
@@ -183,24 +201,23 @@ static void stack_target(const struct launch_request *request, const char *stage
         index++;
         if (item.tag != LAUNCH_LAYER || strcmp(item.value.at, target) != 0)
             continue;
-        snprintf(place, sizeof place, "%s/%d", stage, index);
+        snprintf(place, sizeof place, "/%d", index);
         check(mkdir(place, 0755), "make directory", place);
         check(syscall(SYS_move_mount, trees[index], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "attach layer",
               item_second(&item));
         close(trees[index]);
-        add_lower(&layers, stage, index);
+        add_lower(&layers, index);
     }
     errno = 0;
     if (!layers.used)
         launch_fail("find a layer for", target);
-    int here = *root < 0 ? open("root", O_PATH | O_CLOEXEC) : mounts_target(*root, target, true);
+    int here = *root < 0 ? open("/root", O_PATH | O_CLOEXEC) : mounts_target(*root, target, true);
     check(here, "open target", target);
     check(fchdir(here), "enter target", target);
-    mount_overlay(stage, &layers, number);
+    mount_overlay(&layers, number);
     close(here);
-    check(chdir(stage), "enter", stage);
     if (*root < 0)
-        check(*root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC), "open root", "");
+        check(*root = open("/root", O_PATH | O_DIRECTORY | O_CLOEXEC), "open root", "");
 }
 
 static void attach_volume(int root, const struct item *volume, int tree)
@@ -223,8 +240,7 @@ static void attach_volume(int root, const struct item *volume, int tree)
     close(tree);
 }
 
-/* Opens the layers and volumes where the launcher could not: before the stage hides a directory of the host. */
-static size_t open_own_trees(const struct launch_request *request, int *trees)
+void mounts_open_trees(const struct launch_request *request, int *trees)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
@@ -235,26 +251,28 @@ static size_t open_own_trees(const struct launch_request *request, int *trees)
             trees[count] = mounts_open_tree(item_second(&item), -1);
             check(trees[count++], item.tag == LAUNCH_LAYER ? "open layer" : "open volume", item_second(&item));
         }
-    return count;
 }
 
-void mounts_root(const struct launch_setup *setup, const struct launch_request *request, int *trees, size_t count)
+static void move_in(int root, const char *name, const char *stage)
+{
+    mounts_enter(root, name);
+    check(mount(stage, ".", NULL, MS_MOVE, NULL), "attach", stage);
+}
+
+void mounts_root(const struct launch_request *request, const int *trees)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
     int root = -1, number = 0, index = 0;
 
-    check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
-    if (count == 0)
-        open_own_trees(request, trees);
-    const char *stage = make_stage(request);
-    check(mkdir("root", 0755), "make directory", "root");
-    stack_target(request, stage, "/", trees, &root, number++);
+    limit_stage(request);
+    check(mkdir("/root", 0755), "make directory", "root");
+    stack_target(request, "/", trees, &root, number++);
     while (item_next(&at, end, &item) > 0)
         if (item.tag == LAUNCH_LAYER && strcmp(item.value.at, "/") != 0 && !seen_before(request, &item))
-            stack_target(request, stage, item.value.at, trees, &root, number++);
-    mounts_dev(setup, root, stage);
-    mounts_proc(setup, root, stage);
+            stack_target(request, item.value.at, trees, &root, number++);
+    move_in(root, "dev", "/dev");
+    move_in(root, "proc", "/proc");
     for (at = request->fields; item_next(&at, end, &item) > 0;) {
         if (item.tag == LAUNCH_VOLUME)
             attach_volume(root, &item, trees[index]);
@@ -262,7 +280,7 @@ void mounts_root(const struct launch_setup *setup, const struct launch_request *
     }
     check(fchdir(root), "enter root", "");
     close(root);
-    check(syscall(SYS_pivot_root, ".", "."), "pivot root", "");
-    check(umount2(".", MNT_DETACH), "let go of the host's tree", "");
+    check(mount(".", "/", NULL, MS_MOVE, NULL), "attach root", "");
+    check(chroot("."), "enter root", "");
     check(chdir("/"), "enter root", "/");
 }

@@ -1,4 +1,4 @@
-/* /dev and /proc of a sandbox. */
+/* /dev and /proc of a sandbox, made in the current directory, which is its stage. */
 #include "launch.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@ static void check(long result, const char *step, const char *what)
         launch_fail(step, what);
 }
 
-/* Enters a directory of the sandbox's root that must not be a link: what is mounted there is looked for by its name. */
-static void enter(int root, const char *name)
+/* What is mounted there is looked for by its name. */
+void mounts_enter(int root, const char *name)
 {
     if (mkdirat(root, name, 0755) < 0 && errno != EEXIST)
         launch_fail("make directory", name);
@@ -28,7 +28,7 @@ static void enter(int root, const char *name)
 /* The devices are the host's nodes, bound one by one. The directory is not sticky: with fs.protected_regular a write
  * to /dev/null by another user than its owner would fail. It lies in the writable layer, and so do /dev/shm's files:
  * both count there. */
-void mounts_dev(const struct launch_setup *setup, int root, const char *stage)
+void mounts_dev(const struct launch_setup *setup)
 {
     static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
     static const char *const links[][2] = {{"/proc/self/fd", "fd"},
@@ -38,11 +38,9 @@ void mounts_dev(const struct launch_setup *setup, int root, const char *stage)
                                            {"pts/ptmx", "ptmx"}};
     char path[64];
 
-    snprintf(path, sizeof path, "%s/dev", stage);
-    check(mkdir(path, 0755), "make directory", path);
-    enter(root, "dev");
-    check(mount(path, ".", NULL, MS_BIND, NULL), "mount", "/dev");
-    enter(root, "dev");
+    check(mkdir("dev", 0755), "make directory", "/dev");
+    check(mount("dev", "dev", NULL, MS_BIND, NULL), "mount", "/dev");
+    check(chdir("dev"), "enter directory", "/dev");
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         int fd = open(nodes[i], O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
         check(fd, "make device", nodes[i]);
@@ -62,7 +60,7 @@ void mounts_dev(const struct launch_setup *setup, int root, const char *stage)
     check(mount("mqueue", "mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/dev/mqueue");
 }
 
-static void hide(const char *path, const char *empty)
+static void hide(const char *path)
 {
     struct stat found;
     if (stat(path, &found) < 0) {
@@ -71,7 +69,7 @@ static void hide(const char *path, const char *empty)
         launch_fail("mask /proc", path);
     }
     if (S_ISDIR(found.st_mode))
-        check(mount(empty, path, NULL, MS_BIND, NULL), "mask /proc", path);
+        check(mount("../empty", path, NULL, MS_BIND, NULL), "mask /proc", path);
     else
         check(mount("../dev/null", path, NULL, MS_BIND, NULL), "mask /proc", path);
 }
@@ -89,20 +87,18 @@ static void freeze(const char *path)
 }
 
 /* The kernel refuses this where the host's own /proc is partly hidden (as in a container): nothing is unmasked. */
-void mounts_proc(const struct launch_setup *setup, int root, const char *stage)
+void mounts_proc(const struct launch_setup *setup)
 {
     const char *at = setup->fields, *end = at + setup->fields_size;
     struct item item;
-    char empty[64];
 
-    snprintf(empty, sizeof empty, "%s/empty", stage);
-    check(mkdir(empty, 0555), "make directory", empty);
-    enter(root, "proc");
-    check(mount("proc", ".", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/proc");
-    enter(root, "proc");
+    check(mkdir("empty", 0555), "make directory", "empty");
+    check(mkdir("proc", 0755), "make directory", "/proc");
+    check(mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/proc");
+    check(chdir("proc"), "enter directory", "/proc");
     while (item_next(&at, end, &item) > 0) {
         if (item.tag == SETUP_MASK)
-            hide(item.value.at, empty);
+            hide(item.value.at);
         else if (item.tag == SETUP_READONLY)
             freeze(item.value.at);
     }

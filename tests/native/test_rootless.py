@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from proofbox.kit.binary import guest_path
+
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 NOBODY = 54321
@@ -68,6 +70,7 @@ def test_the_suite_passes_without_rights(tmp_path: Path) -> None:
                 "TMPDIR": str(home),
                 "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
                 "PYTHONDONTWRITEBYTECODE": "1",
+                "PROOFBOX_GUEST": str(guest_path()),
                 "PROOFBOX_REQUIRE": os.environ.get("PROOFBOX_REQUIRE", ""),
             },
             capture_output=True,

@@ -11,7 +11,7 @@ from typing import Final
 from proofbox.errors import InvalidInput
 from proofbox.host.cgroup import Plan
 from proofbox.host.confinement import Confinement
-from proofbox.host.idmap import Ids
+from proofbox.host.idmap import HIGHEST, LOWEST, Ids
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 
@@ -44,6 +44,8 @@ class Setup(IntEnum):
     MASK = 8
     READONLY = 9
     LEFTOVER = 10
+    ID_FIRST = 11
+    ID_LAST = 12
 
 
 class Launch(IntEnum):
@@ -52,14 +54,13 @@ class Launch(IntEnum):
     ID = 1
     HOSTNAME = 2
     HOST_NETWORK = 3
-    ID_BASE = 4
-    DISK = 5
-    INODES = 6
-    PROCESSES = 7
-    LAYER = 8
-    VOLUME = 9
-    GROUP = 10
-    GROUP_WRITE = 11
+    DISK = 4
+    INODES = 5
+    PROCESSES = 6
+    LAYER = 7
+    VOLUME = 8
+    GROUP = 9
+    GROUP_WRITE = 10
 
 
 KILL: Final = b"K"
@@ -68,9 +69,10 @@ DESTROY: Final = b"D"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The sandbox stands; its guest waits. ``pid`` as the client sees it."""
+    """The sandbox stands; its guest waits. ``pid`` as the client sees it; ``id_base``: its root's id outside, or 0."""
 
     pid: int
+    id_base: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ def encode_setup(
         _number(Setup.UID, ids.uid),
         _number(Setup.GID, ids.gid),
         _number(Setup.FULL_IDS, ids.full),
+        _number(Setup.ID_FIRST, LOWEST),
+        _number(Setup.ID_LAST, HIGHEST),
         _number(Setup.CAPABILITIES, confinement.capability_mask()),
         _field(Setup.FILTER, filter_program),
     ]
@@ -111,14 +115,12 @@ def encode_setup(
     return _whole(parts)
 
 
-def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, id_base: int, processes: int | None) -> bytes:
+def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, processes: int | None) -> bytes:
     """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them."""
     limits = spec.limits
     parts = [bytes([Kind.LAUNCH]), _text(Launch.ID, spec.id), _text(Launch.HOSTNAME, spec.hostname)]
     if spec.network == "host":
         parts.append(_number(Launch.HOST_NETWORK, 1))
-    if id_base:
-        parts.append(_number(Launch.ID_BASE, id_base))
     if limits.disk is not None:
         parts.append(_number(Launch.DISK, limits.disk))
     if limits.inodes is not None:
@@ -140,8 +142,8 @@ def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, id_base:
 def decode_report(message: bytes) -> Report:
     """A message of the launcher, or of a sandbox that is being made (which runs our code alone until it is ready)."""
     tag, rest = message[:1], message[1:]
-    if tag == b"R" and len(rest) == 4:
-        return Ready(struct.unpack("<I", rest)[0])
+    if tag == b"R" and len(rest) == 8:
+        return Ready(*struct.unpack("<II", rest))
     if tag == b"F":
         return Failed(rest.decode("utf-8", "replace"))
     if tag in (b"E", b"D") and len(rest) == 4:

@@ -17,7 +17,7 @@ from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
 from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, find_place, plan_group
 from proofbox.host.cgroup_events import EventCounters
-from proofbox.host.idmap import Ids, choose_base, find_ids
+from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import Usage
@@ -64,11 +64,11 @@ class NativeHandle:
 
     id: str
     plan: Plan
-    id_base: int
     launcher: Launcher
     status: socket.socket
     channel: socket.socket | None
     pid: int = 0
+    id_base: int = 0
     ready: bool = False
     failure: str = ""
     end: int | None = None
@@ -103,7 +103,6 @@ class NativeRuntime:
         self._enforces: frozenset[LimitKind] = (
             ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})
         )
-        self._bases: set[int] = set()
         self._launcher: Launcher | None = None
         self._starting = threading.Lock()
 
@@ -206,7 +205,6 @@ class NativeRuntime:
             await _remove_groups(mine)
         mine.status.close()
         mine.counters.close()
-        self._bases.discard(mine.id_base)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
         """None: a sandbox ends with its owner."""
@@ -243,16 +241,14 @@ class NativeRuntime:
         if launcher is None or not launcher.usable():
             launcher = await anyio.to_thread.run_sync(self._start_launcher)
         plan = plan_group(self._place, self._owner.id, spec.id, spec.limits)
-        base = choose_base(spec.id, self._bases) if self._ids.full else 0
         processes = None
         if spec.limits.processes is not None and "pids" not in plan.by_controller:
             processes = spec.limits.processes + PROCESS_RESERVE
-        message = encode_launch(spec, template, plan, id_base=base, processes=processes)
+        message = encode_launch(spec, template, plan, processes=processes)
         channel, guest, status, reporter = _sockets(spec.id)
         channel.setblocking(False)
         status.setblocking(False)
-        self._bases.add(base)
-        return NativeHandle(spec.id, plan, base, launcher, status, channel), message, (guest, reporter)
+        return NativeHandle(spec.id, plan, launcher, status, channel), message, (guest, reporter)
 
     def _start_launcher(self) -> Launcher:
         with self._starting:
@@ -322,8 +318,8 @@ async def _take_report(handle: NativeHandle) -> None:
         handle.lost = True
         return
     match decode_report(message):
-        case Ready(pid):
-            handle.ready, handle.pid = True, pid
+        case Ready(pid, id_base):
+            handle.ready, handle.pid, handle.id_base = True, pid, id_base
         case Failed(text):
             handle.failure = handle.failure or text
         case End(status, removed):
