@@ -139,16 +139,11 @@ static void close_control(struct stream *s)
     s->control = -1;
 }
 
-void command_start(struct stream *s, struct run *run)
+/* Opens what the command needs and forks its supervisor. 0, or -1 with errno and the step that failed. */
+static int fork_supervisor(struct stream *s, struct run *run, const char **step)
 {
     struct ends ends = {.control = -1, .in = -1, .out = -1, .err = -1, .channel = -1, .signals = guest.signals};
-    const char *step;
-    s->grace_ms = run->grace_ms;
-    s->drain_ms = run->drain_ms;
-    s->deadline_ms = run->deadline_ms;
-    s->output_limit = run->kind == KIND_FILE ? 0 : run->output_limit;
-    s->pid = 0;
-    int failed = open_all(s, run, &ends, &step);
+    int failed = open_all(s, run, &ends, step);
     if (!failed) {
         /* A raw clone: no handlers, no locks, we have one thread. */
         long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
@@ -157,13 +152,27 @@ void command_start(struct stream *s, struct run *run)
                 file_main(run, &ends);
             supervisor_main(run, &ends);
         }
-        step = "fork";
+        *step = "fork";
         failed = pid < 0 ? -1 : 0;
         s->supervisor = pid < 0 ? 0 : (pid_t)pid;
     }
     int err = errno;
     close_theirs(&ends);
-    if (failed) {
+    errno = err;
+    return failed;
+}
+
+void command_start(struct stream *s, struct run *run, const u8 *message, size_t length)
+{
+    const char *step;
+    s->quiet = run->quiet;
+    s->grace_ms = run->grace_ms;
+    s->drain_ms = run->drain_ms;
+    s->deadline_ms = run->deadline_ms;
+    s->output_limit = run->kind == KIND_FILE ? 0 : run->output_limit;
+    s->pid = 0;
+    if (!spare_take(s, run, message, length) && fork_supervisor(s, run, &step)) {
+        int err = errno;
         close_fd(s->control);
         s->control = -1;
         stream_refuse(s->number, s, step, err, "the command was not started");
@@ -270,7 +279,9 @@ static void started(struct stream *s, const struct report *r)
     if (s->deadline_at && s->deadline_ms)
         set_due(s->deadline_at = after_ms(now_us(), s->deadline_ms));
     field_u32(&f, 1, (u32)r->pid);
-    send_frame(MSG_STARTED, s->number, f.data, f.length);
+    if (!s->quiet)
+        send_frame(MSG_STARTED, s->number, f.data, f.length);
+    spare_make();
 }
 
 static void take_report(struct stream *s, const struct report *r)
@@ -473,6 +484,8 @@ void command_reaped(struct stream *s, int status)
 
 int is_supervisor(pid_t pid)
 {
+    if (pid == spare_pid())
+        return 1;
     EACH_STREAM(s)
         if (s->supervisor == pid)
             return 1;

@@ -46,6 +46,7 @@ static _Noreturn void leave(void)
 {
     if (getpid() == 1 && !guest.unisolated)
         _exit(0);
+    spare_drop();
     EACH_STREAM(s)
         if (s->control >= 0)
             close(s->control); /* to a supervisor, this is the order to end its tree */
@@ -181,7 +182,7 @@ static void take_run(const struct message *m)
     if (s && error)
         stream_refuse(m->stream, s, "field", 0, error);
     else if (s)
-        command_start(s, &run);
+        command_start(s, &run, m->owned ? NULL : m->payload, m->length);
     run_free(&run);
 }
 
@@ -238,6 +239,8 @@ static void reap(void)
             kill_all_done(1);
         if (pid <= 0)
             return;
+        if (pid == spare_pid())
+            spare_drop();
         EACH_STREAM(s) {
             if (s->supervisor == pid && WIFSTOPPED(status)) {
                 kill(pid, SIGKILL); /* stopped from inside: it cannot do its work, and is as good as killed */
@@ -264,6 +267,7 @@ static void take_kill_all(const struct message *m)
     guest.kill_all_stream = m->stream;
     guest.kill_all_count = found.count - ours;
     guest.killing_all = 1;
+    spare_drop();
     set_due(guest.kill_all_by = now_us() + KILL_ALL_US);
     free(found.list);
     EACH_STREAM(s) {

@@ -16,7 +16,7 @@ static const struct rule run_rules[29] = {
     [1] = {1, 1, 0},     [2] = {TEXT, 1, 1},  [3] = {TEXT, 1, 1},  [4] = {TEXT, 1, 0},  [5] = {TEXT, 1, 0},
     [6] = {1, 1, 0},     [7] = {4, 1, 0},     [8] = {8, 1, 0},     [9] = {4, 1, 0},     [10] = {8, 1, 0},
     [11] = {4, 1, 0},    [12] = {1, 1, 0},    [13] = {4, 1, 0},    [14] = {8, 1, 0},    [15] = {20, 1, 1},
-    [16] = {TEXT, 1, 0}, [17] = {1, 1, 0},    [20] = {1, 1, 0},    [21] = {TEXT, 1, 0}, [22] = {TEXT, 1, 0},
+    [16] = {TEXT, 1, 0}, [17] = {1, 1, 0},    [18] = {1, 1, 0},    [20] = {1, 1, 0},    [21] = {TEXT, 1, 0}, [22] = {TEXT, 1, 0},
     [23] = {4, 1, 0},    [24] = {TEXT, 1, 0}, [25] = {8, 1, 0},    [26] = {8, 1, 0},    [27] = {1, 1, 0},
     [28] = {8, 1, 0},
 };
@@ -65,6 +65,7 @@ static void take_number(struct run *run, u8 tag, const u8 *v)
         run->rlimits[run->rlimit_count++].hard = get_u64(v + 12);
         break;
     case 17: run->merge = *v; break;
+    case 18: run->quiet = *v; break;
     case 20: run->operation = *v; break;
     case 23:
         run->has_mode = 1;
@@ -151,7 +152,7 @@ const char *run_error(const struct run *run)
 {
     if (run->kind > KIND_FILE)
         return "kind is not 0, 1 or 2";
-    if (run->stdin_pipe > 1 || run->channel > 1 || run->merge > 1)
+    if (run->stdin_pipe > 1 || run->channel > 1 || run->merge > 1 || run->quiet > 1)
         return "a switch is not 0 or 1";
     if (run->window > (u32)1 << 31)
         return "window above 2^31";

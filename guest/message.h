@@ -12,7 +12,7 @@ enum { OPT_PARENTS = 1, OPT_RECURSIVE = 2, OPT_APPEND = 4, OPT_NOFOLLOW = 8, OPT
 enum { MAX_RLIMITS = 32 };
 
 struct run {
-    u8 kind, stdin_pipe, channel, merge, has_pty, operation, options;
+    u8 kind, stdin_pipe, channel, merge, quiet, has_pty, operation, options;
     u8 has_mode, has_size;
     u16 rows, columns;
     u32 grace_ms, window, drain_ms, mode;

@@ -45,7 +45,7 @@ enum { HOW_EXITED, HOW_SIGNALED, HOW_DEADLINE, HOW_OUTPUT, HOW_KILLED, HOW_LOST 
 struct stream {
     struct stream *next, *grave;
     u32 number;
-    u8 kind, connecting, started, exited, ended, closed, dead;
+    u8 kind, connecting, started, quiet, exited, ended, closed, dead;
     u8 how;      /* why we end it; 0: we do not */
     u8 kill_sent, fallen_back, tree_over, gone, lost, counting, counted;
     struct source sources[3]; /* pipes 1, 2, 3 */
@@ -116,7 +116,7 @@ void sink_data(struct sink *sink, const u8 *data, size_t length, int eof);
 void sink_close(struct sink *sink);
 
 /* command.c: the life of a command or file operation, as seen from the guest */
-void command_start(struct stream *stream, struct run *run);
+void command_start(struct stream *stream, struct run *run, const u8 *message, size_t length); /* the RUN itself; NULL if it was in parts */
 void command_end(struct stream *stream, u8 how); /* ends its tree; the first reason counts */
 void command_signal(struct stream *stream, i32 signal, u32 scope);
 void command_settle(struct stream *stream); /* sends END if everything for it is there */
@@ -124,6 +124,12 @@ void command_tick(struct stream *stream, u64 now);
 void command_reaped(struct stream *stream, int status);
 int is_supervisor(pid_t pid);
 void sweep_orphans(void);
+
+/* spare.c */
+void spare_make(void); /* if it may be of use; a failure is no failure */
+int spare_take(struct stream *stream, const struct run *run, const u8 *message, size_t length); /* 1: it runs the command */
+void spare_drop(void);
+pid_t spare_pid(void); /* 0: there is none. A spare that was reaped, or stopped from inside, is dropped by who sees it */
 
 /* connect.c */
 void connect_start(struct stream *stream, struct connect_request *request);

@@ -135,10 +135,11 @@ static void close_ends(struct ends *ends)
     }
 }
 
+static _Alignas(16) u8 command_stack[192 * 1024];
+
 /* Starts the command. The child shares our memory until its exec, and we sleep so long: no copy of page tables is made. */
 static void start(struct supervisor *s, struct run *run, struct ends *ends)
 {
-    static _Alignas(16) u8 stack[192 * 1024];
     static struct user user;
     static char script[40];
     char *shell_argv[4] = {run->shell ? run->shell : "/bin/sh"};
@@ -164,7 +165,7 @@ static void start(struct supervisor *s, struct run *run, struct ends *ends)
         }
     }
     s->started_us = now_us();
-    s->pid = clone(command_main, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
+    s->pid = clone(command_main, command_stack + sizeof command_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
     if (s->pid < 0)
         send_failed(s->control, "fork", errno);
     if (c.failed_step) {
@@ -266,11 +267,9 @@ static void obey(struct supervisor *s)
         kill(s->pid, order.signal);
 }
 
-_Noreturn void supervisor_main(struct run *run, struct ends *ends)
+static _Noreturn void supervise(struct run *run, struct ends *ends)
 {
     struct supervisor s = {.control = ends->control, .signals = ends->signals};
-    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-    keep_only(ends);
     start(&s, run, ends);
     for (u8 told = 0;;) {
         int empty = reap(&s);
@@ -294,4 +293,31 @@ _Noreturn void supervisor_main(struct run *run, struct ends *ends)
         if (wait[1].revents)
             obey(&s);
     }
+}
+
+_Noreturn void supervisor_main(struct run *run, struct ends *ends)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    keep_only(ends);
+    supervise(run, ends);
+}
+
+_Noreturn void spare_main(struct ends *ends, const char *likely_user)
+{
+    struct run run;
+    ssize_t n;
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    keep_only(ends);
+    user_remember(likely_user);
+    memset(command_stack + sizeof command_stack - 16384, 0, 16384); /* pages that the start would fault in one by one */
+    u8 *message = malloc(MAX_PAYLOAD + 1);
+    if (!message)
+        _exit(1);
+    memset(message, 0, 4096);
+    while ((n = recv(ends->control, message, MAX_PAYLOAD, 0)) < 0 && errno == EINTR)
+        ;
+    /* The guest has parsed the same bytes: what fails here is memory. */
+    if (n <= 0 || run_parse(&run, message, (size_t)n))
+        _exit(n != 0);
+    supervise(&run, ends);
 }

@@ -40,9 +40,12 @@ struct ends {
     u8 terminal; /* in, out and err are one terminal */
 };
 
-/* Both run in a forked child of the guest and never return. */
+/* They run in a forked child of the guest and never return. */
 _Noreturn void supervisor_main(struct run *run, struct ends *ends);
 _Noreturn void file_main(struct run *run, struct ends *ends);
+
+/* As supervisor_main, made ahead: the RUN comes over the control socket, whose end means that none will. */
+_Noreturn void spare_main(struct ends *ends, const char *likely_user);
 
 void send_report(int control, const struct report *report);
 _Noreturn void send_failed(int control, const char *step, int err); /* and exits */

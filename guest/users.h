@@ -21,6 +21,9 @@ struct user {
  * The files may be hostile: anything but a regular file is ignored, and at most 1 MiB of it is read. */
 int user_find(const char *spec, struct user *user);
 
+/* Looks it up ahead: the next user_find of the same text in this process takes what was found, unless a file has changed since. */
+void user_remember(const char *spec);
+
 /* Becomes that user for good. 0, or an errno. What a user namespace of one id denies is ignored where nothing had to change. */
 int user_become(const struct user *user);
 

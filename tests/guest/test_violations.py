@@ -40,7 +40,7 @@ VIOLATIONS = {
     "SIGNAL scope 3": encode_frame(frames.SIGNAL, 9, struct.pack("<iB", 9, 3)),
     "RUN without kind": _run((2, b"true")),
     "RUN with an unknown tag": _run((1, b"\0"), (99, b"")),
-    "RUN with a known tag's gap": _run((1, b"\0"), (18, b"\0")),
+    "RUN with a known tag's gap": _run((1, b"\0"), (19, b"\0")),
     "RUN with a field twice": _run((1, b"\0"), (1, b"\0")),
     "RUN with a short number": _run((1, b"\0"), (8, b"\0\0")),
     "RUN with NUL in a text": _run((1, b"\0"), (2, b"a\0b")),

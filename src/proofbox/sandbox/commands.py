@@ -107,7 +107,7 @@ class Commands:
     ) -> CommandResult:
         """See ``Sandbox.run``."""
         data = None if stdin is None else as_data(stdin, "stdin")
-        run = self.prepare(command, stdin=data is not None, **asked)
+        run = self.prepare(command, stdin=data is not None, quiet=True, **asked)
         if op is None:
             return await self._run(run, data)
         return await self._ops.once(op, (run, data), lambda: self._run(run, data))
@@ -157,6 +157,7 @@ class Commands:
         merge: bool = False,
         pty: tuple[int, int] | None = None,
         channel: bool = False,
+        quiet: bool = False,
     ) -> guest.Run:
         """The message for these arguments. Raises ``InvalidInput`` and ``Refused``."""
         shell, args = as_args(command)
@@ -179,6 +180,7 @@ class Commands:
             output_limit=limits.output or 0,
             rlimits=setting.rlimits,
             merge=merge,
+            quiet=quiet,
         )
         size = sum(map(len, args)) + sum(map(len, run.env)) + 5 * (len(args) + len(run.env)) + 16_384
         if size > MESSAGE_MOST:

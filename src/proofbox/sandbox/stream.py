@@ -162,8 +162,8 @@ class Stream:
         elif kind == frames.GUEST_CREDIT:
             self._credited(frame)
         elif kind == frames.REFUSED:
-            if self.pid is not None:
-                raise WireError("REFUSED after STARTED")
+            if self.pid is not None or any(incoming.total for incoming in self.incoming.values()):
+                raise WireError("REFUSED after STARTED, or after output")
             self.refused = guest.REFUSED_LAYOUT.decode(frame.payload)
             self.finish()
             return 0

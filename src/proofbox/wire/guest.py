@@ -60,6 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     rlimits: tuple[tuple[int, int, int], ...] = ()
     shell: bytes | None = None
     merge: bool = False
+    quiet: bool = False
     file_op: int | None = None
     path: bytes | None = None
     path2: bytes | None = None
@@ -193,6 +194,7 @@ RUN_LAYOUT: Final = Layout(
     Field(15, "rlimits", "IQQ", repeats=True),
     Field(16, "shell", "text"),
     Field(17, "merge", "bool"),
+    Field(18, "quiet", "bool"),
     Field(20, "file_op", "B"),
     Field(21, "path", "text"),
     Field(22, "path2", "text"),

@@ -1,0 +1,95 @@
+"""The supervisor that is made ahead: it serves like any other, and whatever happens to it, commands run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from proofbox.wire import frames, guest
+
+from .driver import Guest, vanished
+
+
+def _children(running: Guest) -> list[int]:
+    pid = running.process.pid
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _with_spare(running: Guest) -> int:
+    """Runs commands until there is a spare; its pid."""
+    for _ in range(2):
+        assert running.end(running.argv("true")).code == 0
+    until = time.monotonic() + 10
+    while len(found := _children(running)) != 1:
+        assert time.monotonic() < until, f"children {found}, not one spare"
+        time.sleep(0.005)
+    return found[0]
+
+
+def test_one_command_leaves_no_process_behind(guest_process: Guest) -> None:
+    """A sandbox for one command has no spare; from the second one on there is one, and it serves the next."""
+    assert guest_process.end(guest_process.argv("true")).code == 0
+    until = time.monotonic() + 10
+    while _children(guest_process):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    spare = _with_spare(guest_process)
+    stream = guest_process.shell("echo $PPID; echo err >&2; exit 3")
+    assert guest_process.end(stream).code == 3
+    assert guest_process.out(stream) == b"%d\n" % spare
+    assert guest_process.out(stream, 2) == b"err\n"
+
+
+def test_commands_of_other_shapes_pass_the_spare_by(guest_process: Guest) -> None:
+    """stdin, a merged stderr and a message of several frames are served beside it."""
+    spare = _with_spare(guest_process)
+    stream = guest_process.argv("cat", stdin=True)
+    guest_process.feed(stream, b"data")
+    assert guest_process.end(stream).code == 0
+    assert guest_process.out(stream) == b"data"
+    merged = guest_process.shell("echo a; echo b >&2", merge=True)
+    assert guest_process.end(merged).code == 0
+    assert guest_process.out(merged) == b"a\nb\n"
+    big = guest_process.shell(f"# {'x' * 80_000}\necho $PPID")
+    assert guest_process.end(big).code == 0
+    assert guest_process.out(big) != b"%d\n" % spare
+    assert spare in _children(guest_process)
+
+
+@pytest.mark.parametrize("attack", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_spare_that_is_attacked_is_replaced(guest_process: Guest, attack: signal.Signals) -> None:
+    """Code inside that kills or stops it cannot keep the next command from running."""
+    spare = _with_spare(guest_process)
+    os.kill(spare, attack)
+    assert vanished([spare])
+    stream = guest_process.shell("echo still here")
+    assert guest_process.end(stream).code == 0
+    assert guest_process.out(stream) == b"still here\n"
+
+
+def test_kill_all_counts_and_ends_commands_and_not_the_spare(guest_process: Guest) -> None:
+    """What the guest made for itself is nobody's process, and does not keep KILL_ALL from its end."""
+    spare = _with_spare(guest_process)
+    stream = guest_process.argv("sleep", "100", stdin=True)
+    guest_process.started(stream)
+    question = guest_process.stream()
+    guest_process.send(frames.KILL_ALL, question)
+    reply = guest.KILL_ALL_LAYOUT.decode(guest_process.wait(question, frames.REPLY).payload)
+    assert (reply.killed, reply.gone) == (1, True)
+    assert vanished([spare])
+    assert guest_process.end(guest_process.argv("true")).code == 0
+
+
+def test_a_quiet_command_tells_no_start(guest_process: Guest) -> None:
+    """STARTED is left out where the host has no use for it; the end is told as ever."""
+    stream = guest_process.argv("true", quiet=True)
+    kinds = []
+    while frames.END not in kinds:
+        guest_process.pump(1.0)
+        kinds += [frame.type for frame in guest_process.frames[stream]]
+        guest_process.frames[stream].clear()
+    assert kinds == [frames.END]
