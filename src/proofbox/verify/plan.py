@@ -43,11 +43,35 @@ class _Calls:
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
         self.found: list[bytes] = []
+        self.size = 0
+        self.mentioning: set[ast.AST] = set()
+        self.sets = False
 
-    def mentions(self, node: ast.AST) -> bool:
-        return any(isinstance(part, ast.Name) and part.id in self.names for part in ast.walk(node))
+    def look(self, node: ast.AST) -> bool:
+        """Whether it names the function; notes this of every part of it, and whether there is a set, in one walk."""
+        kind = type(node)
+        if kind is ast.Constant:
+            return False
+        if kind is ast.Name:
+            found = node.id in self.names  # type: ignore[attr-defined]
+        else:
+            self.sets = self.sets or kind is ast.Set
+            found = False
+            for name in node._fields:
+                part = getattr(node, name, None)
+                if type(part) is list:
+                    for each in part:
+                        if isinstance(each, ast.AST) and self.look(each):
+                            found = True
+                elif isinstance(part, ast.AST) and self.look(part):
+                    found = True
+        if found:
+            self.mentioning.add(node)
+        return found
 
     def statement(self, node: ast.stmt) -> None:
+        self.sets = False
+        self.look(node)
         match node:
             case ast.Assert(test=expression) | ast.Expr(value=expression):
                 self.expression(expression)
@@ -59,7 +83,7 @@ class _Calls:
                 raise _Unsure
 
     def expression(self, node: ast.expr) -> None:
-        if not self.mentions(node):
+        if node not in self.mentioning:
             return
         match node:
             case ast.Call(func=ast.Name(id=name)) if name in self.names:
@@ -94,10 +118,11 @@ class _Calls:
             payload = encode((args, kwargs))
         except (ValueError, TypeError, MemoryError, RecursionError, SyntaxError, NotPlain) as error:
             raise _Unsure from error
-        whole = len(kwargs) == len(node.keywords) and not any(isinstance(part, ast.Set) for part in ast.walk(node))
-        if not whole or sum(map(len, self.found)) + len(payload) > MAX_PLAN:
+        sets = self.sets and any(isinstance(part, ast.Set) for part in ast.walk(node))
+        if len(kwargs) != len(node.keywords) or sets or self.size + len(payload) > MAX_PLAN:
             raise _Unsure  # `**` is no literal; the order of a set differs between processes, and so would its bytes
         self.found.append(payload)
+        self.size += len(payload)
 
 
 def _checks(test: str) -> Iterator[ast.FunctionDef]:
@@ -120,6 +145,6 @@ def planned_calls(tests: FunctionTests) -> tuple[bytes, ...]:
     try:
         for statement in checks[0].body:
             calls.statement(statement)
-    except _Unsure:
+    except (_Unsure, RecursionError):
         pass
     return tuple(calls.found)
