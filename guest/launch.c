@@ -20,19 +20,16 @@
 
 #define BUCKETS 4096
 #define RETRY_MS 2
-#define SPARES 1
+#define QUIET_MS 1 /* how long nothing must have come before a spare is made: it would slow down the last request's sandbox */
 #define ID_RANGE 65536u
 #define LAST_MS 10000 /* how long the launcher stays to clean up after its client is gone */
 
 struct box {
     struct box *next;
-    pid_t pid;
+    struct blank blank;
     int status; /* socket to the client, -1 when let go */
     int wait_status;
     bool ended, unwanted;
-    uint32_t id_base;
-    char *groups;
-    size_t groups_size;
 };
 
 static struct {
@@ -41,8 +38,7 @@ static struct {
     size_t count, unremoved;
     int epoll, control, signals, client, self;
     bool closing;
-    struct blank spares[SPARES]; /* made when there is nothing else to do, so that a request finds one */
-    size_t spare_count;
+    struct box *spare; /* a blank made when there is nothing else to do, so that a request finds one */
     bool spares_fail;
     uint32_t id_next;
 } launcher;
@@ -54,7 +50,7 @@ static char setup_message[LAUNCH_MESSAGE_MAX + 1], message[LAUNCH_MESSAGE_MAX + 
 static struct box **slot_of(pid_t pid)
 {
     struct box **slot = &launcher.boxes[(unsigned)pid % BUCKETS];
-    while (*slot && (*slot)->pid != pid)
+    while (*slot && (*slot)->blank.pid != pid)
         slot = &(*slot)->next;
     return slot;
 }
@@ -106,76 +102,11 @@ static void give_ids(uint32_t base)
         ids_taken[slot / 8] &= (uint8_t)~(1 << slot % 8);
 }
 
-static void make_blank(struct blank *blank, bool host_network)
-{
-    blank_make(&launcher.setup, host_network, take_ids(), launcher.self, blank);
-}
-
-/* Without a full range of ids a blank opens the layers itself, and an old one would not see what was mounted since. */
-static bool spare_wanted(void)
-{
-    return launcher.setup.full_ids && launcher.spare_count < SPARES && !launcher.spares_fail && !launcher.closing;
-}
-
-static void make_spare(void)
-{
-    struct blank *spare = &launcher.spares[launcher.spare_count];
-    make_blank(spare, false);
-    if (!spare->error[0]) {
-        launcher.spare_count++;
-        return;
-    }
-    /* The next request makes its own and is told why that fails, if it does. */
-    launcher.spares_fail = true;
-    blank_close(spare);
-    give_ids(spare->id_base);
-    if (spare->pid > 0)
-        kill(spare->pid, SIGKILL);
-}
-
-static bool spare_ended(pid_t pid)
-{
-    for (size_t i = 0; i < launcher.spare_count; i++)
-        if (launcher.spares[i].pid == pid) {
-            blank_close(&launcher.spares[i]);
-            give_ids(launcher.spares[i].id_base);
-            launcher.spares[i] = launcher.spares[--launcher.spare_count];
-            launcher.spares_fail = true; /* whatever ended it may end the next one too: not in a loop */
-            return true;
-        }
-    return false;
-}
-
-static void end_spares(void)
-{
-    for (size_t i = 0; i < launcher.spare_count; i++) {
-        kill(launcher.spares[i].pid, SIGKILL);
-        waitpid(launcher.spares[i].pid, NULL, __WALL);
-        blank_close(&launcher.spares[i]);
-    }
-    launcher.spare_count = 0;
-}
-
-/* The oldest spare that lives, or a new one. */
-static void take_blank(struct blank *out, bool host_network)
-{
-    while (!host_network && launcher.spare_count) {
-        *out = launcher.spares[0];
-        memmove(launcher.spares, launcher.spares + 1, --launcher.spare_count * sizeof *launcher.spares);
-        struct pollfd gone = {.fd = out->sync, .events = POLLIN};
-        if (poll(&gone, 1, 0) == 0)
-            return;
-        blank_close(out);
-        give_ids(out->id_base);
-    }
-    make_blank(out, host_network);
-}
-
 /* An ended sandbox that nobody wants: its cgroups go, then the client hears so and the record goes. A cgroup can be busy
  * for a moment after its last process was reaped; then this is tried again. */
 static bool finish(struct box *box)
 {
-    if (!groups_remove(box->groups, &box->groups_size))
+    if (!groups_remove(box->blank.groups, &box->blank.groups_size))
         return false;
     tell_status(box, 'D');
     if (box->status >= 0) {
@@ -183,13 +114,13 @@ static bool finish(struct box *box)
         epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, box->status, NULL);
         close(box->status);
     }
-    struct box **slot = &launcher.boxes[(unsigned)box->pid % BUCKETS];
+    struct box **slot = &launcher.boxes[(unsigned)box->blank.pid % BUCKETS];
     while (*slot != box)
         slot = &(*slot)->next;
     *slot = box->next;
     launcher.count--;
-    give_ids(box->id_base);
-    free(box->groups);
+    give_ids(box->blank.id_base);
+    free(box->blank.groups);
     free(box);
     return true;
 }
@@ -197,7 +128,7 @@ static bool finish(struct box *box)
 static void give_up(struct box *box)
 {
     if (!box->unwanted && !box->ended)
-        kill(box->pid, SIGKILL); /* not yet reaped, so the number is still its own */
+        kill(box->blank.pid, SIGKILL); /* not yet reaped, so the number is still its own */
     box->unwanted = true;
     if (box->ended && !finish(box))
         launcher.unremoved++;
@@ -209,11 +140,15 @@ static void reap(void)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
-        if (spare_ended(pid))
-            continue;
         struct box *box = *slot_of(pid);
         if (!box)
             continue;
+        if (box == launcher.spare) {
+            launcher.spare = NULL;
+            launcher.spares_fail = true; /* whatever ended it may end the next one too: not in a loop */
+            blank_close(&box->blank);
+            box->unwanted = true;
+        }
         box->ended = true;
         box->wait_status = status;
         if (!box->unwanted)
@@ -234,37 +169,73 @@ static void retry_removals(void)
         }
 }
 
+static struct box *make_blank(bool host_network, bool spare)
+{
+    struct box *box = calloc(1, sizeof *box);
+    if (!box)
+        _exit(71);
+    blank_make(&launcher.setup, host_network, spare, take_ids(), launcher.self, &box->blank);
+    box->status = -1;
+    box->ended = box->blank.pid < 0;
+    box->next = launcher.boxes[(unsigned)box->blank.pid % BUCKETS];
+    launcher.boxes[(unsigned)box->blank.pid % BUCKETS] = box;
+    launcher.count++;
+    return box;
+}
+
+/* Without a full range of ids a blank opens the layers itself, and an old one would not see what was mounted since. */
+static bool spare_wanted(void)
+{
+    return launcher.setup.full_ids && !launcher.spare && !launcher.spares_fail && !launcher.closing;
+}
+
+static void make_spare(void)
+{
+    struct box *box = make_blank(false, true);
+    if (!box->blank.error[0]) {
+        launcher.spare = box;
+        return;
+    }
+    launcher.spares_fail = true; /* the next request makes its own and is told why that fails, if it does */
+    blank_close(&box->blank);
+    give_up(box);
+}
+
+/* The spare if it lives, or a new one. */
+static struct box *take_blank(bool host_network)
+{
+    struct box *box = launcher.spare;
+    if (!box || host_network)
+        return make_blank(host_network, false);
+    launcher.spare = NULL;
+    struct pollfd gone = {.fd = box->blank.sync, .events = POLLIN};
+    if (poll(&gone, 1, 0) == 0)
+        return box;
+    blank_close(&box->blank);
+    give_up(box);
+    return make_blank(false, false);
+}
+
 static void launch(const char *bytes, size_t size, const int fds[2])
 {
     struct launch_request request;
-    struct launch_result result;
-    struct blank blank;
-    struct box *box = calloc(1, sizeof *box);
 
-    if (!box || !launch_read(bytes, size, &request))
+    if (!launch_read(bytes, size, &request))
         _exit(71);
-    take_blank(&blank, request.host_network);
-    if (blank.error[0]) {
-        result = (struct launch_result){.groups = NULL};
-        memcpy(result.error, blank.error, sizeof result.error);
-    } else {
-        launch_start(&launcher.setup, &request, (struct text){bytes, size}, &blank, fds, &result);
-    }
-    blank_close(&blank);
+    struct box *box = take_blank(request.host_network);
+    if (!box->blank.error[0])
+        launch_start(&launcher.setup, &request, (struct text){bytes, size}, &box->blank, fds);
+    blank_close(&box->blank);
     close(fds[0]);
-    *box = (struct box){.pid = blank.pid, .status = fds[1], .ended = blank.pid < 0, .id_base = blank.id_base,
-                        .groups = result.groups, .groups_size = result.groups_size};
-    box->next = launcher.boxes[(unsigned)box->pid % BUCKETS];
-    launcher.boxes[(unsigned)box->pid % BUCKETS] = box;
-    launcher.count++;
+    box->status = fds[1];
     watch(box->status, box);
-    launcher.spares_fail = result.error[0] != '\0';
-    if (result.error[0]) {
-        char text[sizeof result.error + 1];
-        int length = snprintf(text, sizeof text, "F%s", result.error);
+    launcher.spares_fail = box->blank.error[0] != '\0';
+    if (box->blank.error[0]) {
+        char text[sizeof box->blank.error + 1];
+        int length = snprintf(text, sizeof text, "F%s", box->blank.error);
         tell(box, text, (size_t)length);
         if (!box->ended)
-            kill(box->pid, SIGKILL);
+            kill(box->blank.pid, SIGKILL);
     }
 }
 
@@ -290,7 +261,6 @@ static ssize_t receive(char *into, int *fds)
 static void end_all(void)
 {
     launcher.closing = true;
-    end_spares();
     epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.control, NULL);
     if (launcher.client >= 0)
         epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, launcher.client, NULL);
@@ -325,7 +295,7 @@ static void serve_box(struct box *box)
         return;
     if (size == 1 && order == 'K') {
         if (!box->ended)
-            kill(box->pid, SIGKILL);
+            kill(box->blank.pid, SIGKILL);
         return;
     }
     epoll_ctl(launcher.epoll, EPOLL_CTL_DEL, box->status, NULL);
@@ -399,7 +369,7 @@ int launcher_main(int control)
     watch(launcher.client, &launcher.client);
     watch(launcher.control, &launcher.control);
     while (!launcher.closing || (launcher.count && now_ms() < last)) {
-        int wait = spare_wanted() ? 0 : launcher.unremoved ? RETRY_MS : launcher.closing ? 100 : -1;
+        int wait = spare_wanted() ? QUIET_MS : launcher.unremoved ? RETRY_MS : launcher.closing ? 100 : -1;
         int ready = epoll_wait(launcher.epoll, events, launcher.closing ? 1 : 64, wait);
         for (int i = 0; i < ready; i++) {
             void *what = events[i].data.ptr;

@@ -17,6 +17,7 @@
 #define LAUNCH_VERSION 1
 #define LAUNCH_MESSAGE_MAX 131072
 #define LAUNCH_TREES_MAX 200 /* layers and volumes of one sandbox; SCM_RIGHTS carries at most 253 descriptors */
+#define GROUPS_MAX 16 /* control groups of one sandbox */
 
 enum { MESSAGE_SETUP = 1, MESSAGE_LAUNCH = 2 };
 
@@ -62,6 +63,7 @@ enum {
     SETUP_LEFTOVER,
     SETUP_ID_FIRST,
     SETUP_ID_LAST,
+    SETUP_GROUP_ROOT,
 };
 enum {
     LAUNCH_ID = 1,
@@ -92,34 +94,31 @@ bool launch_read(const char *message, size_t size, struct launch_request *out);
 /* launch.c */
 int launcher_main(int control);
 
-/* A sandbox that lacks only what a request decides: its process waits for one. */
+/* The launcher's half of a sandbox. Until a request comes it is a blank: it lacks only what a request decides. */
 struct blank {
     pid_t pid; /* -1: could not be cloned */
     int sync; /* our end of the socket to it */
     int userns;
     uint32_t id_base;
-    bool host_network;
+    char *groups; /* the cgroup directories that were made, NUL after each; malloc */
+    size_t groups_size;
     char error[256]; /* empty if it went well */
 };
 
-/* What the launcher sends a blank: the request itself with channel, status and layers; then, when its control groups
- * are ready, this. */
+/* What the launcher sends a blank: this, with control groups to join, when its ids are mapped; the request itself, with
+ * channel, status and layers; this again, with control groups to join, when they have their limits. */
 struct release {
     uint32_t pid, id_base;
 };
 
 /* launch_parent.c: the launcher's half of a start. It never waits for the child. */
-struct launch_result {
-    char *groups; /* the cgroup directories that were made, NUL after each; malloc */
-    size_t groups_size;
-    char error[256]; /* empty if it went well */
-};
-void blank_make(const struct launch_setup *setup, bool host_network, uint32_t id_base, int self, struct blank *out);
+void blank_make(const struct launch_setup *setup, bool host_network, bool groups, uint32_t id_base, int self,
+                struct blank *out);
 /* Closes what the launcher holds of it. */
 void blank_close(struct blank *blank);
 /* Makes a sandbox of it. `message` is the request as it was received. */
 void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
-                  struct blank *blank, const int fds[2], struct launch_result *out);
+                  struct blank *blank, const int fds[2]);
 /* Removes directories from the last to the first. What is left to do stays in the list. True when nothing is left. */
 bool groups_remove(char *groups, size_t *size);
 

@@ -24,6 +24,12 @@
 static char message[LAUNCH_MESSAGE_MAX + 1];
 static int sync_socket = -1, channel = -1, status = -1;
 
+static void check(long result, const char *step, const char *what)
+{
+    if (result < 0)
+        launch_fail(step, what);
+}
+
 /* The launcher's next message and its descriptors, at most `most` of them; how many there were. */
 static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size_t most)
 {
@@ -43,6 +49,24 @@ static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size
     size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     memcpy(fds, CMSG_DATA(item), count * sizeof(int));
     return count;
+}
+
+/* Waits for the launcher's word, and joins the control groups that come with it. A move between groups can wait for a
+ * grace period of the kernel's: so each sandbox waits for itself, and the launcher for none. */
+static struct release await_release(void)
+{
+    int fds[GROUPS_MAX];
+    struct release release;
+    ssize_t size;
+    size_t count = receive(&release, sizeof release, &size, fds, GROUPS_MAX);
+
+    if (size != sizeof release)
+        _exit(1);
+    for (size_t i = 0; i < count; i++) {
+        check(write(fds[i], "0", 1), "join cgroup", "");
+        close(fds[i]);
+    }
+    return release;
 }
 
 /* Waits for the request, which brings the client's ends along. Returns how many layers and volumes came with it. */
@@ -79,12 +103,6 @@ _Noreturn void launch_fail(const char *step, const char *what)
     snprintf(place, sizeof place, "%s%s%s", step, *what ? " " : "", what);
     send_fatal(channel, "launch", place, why);
     _exit(1);
-}
-
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        launch_fail(step, what);
 }
 
 /* Closes everything but these two. The launcher's descriptors of other sandboxes must not be seen in here. */
@@ -199,9 +217,6 @@ static void confine(const struct launch_setup *setup)
 /* All that is the same for every sandbox. */
 static void make_blank(const struct launch_setup *setup, bool host_network, int launcher)
 {
-    char word;
-    ssize_t size;
-
     trim_descriptors(sync_socket, launcher);
     die_with_launcher(launcher);
     plain_signals();
@@ -209,7 +224,7 @@ static void make_blank(const struct launch_setup *setup, bool host_network, int 
     setsid();
     int spaces = CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | (host_network ? 0 : CLONE_NEWNET);
     check(unshare(spaces), "make namespaces", "");
-    receive(&word, sizeof word, &size, NULL, 0); /* the ids are mapped */
+    await_release(); /* the ids are mapped */
     become_root(setup);
     die_with_launcher(launcher);
     mounts_stage(setup);
@@ -226,12 +241,10 @@ _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_net
 {
     int trees[LAUNCH_TREES_MAX];
     struct launch_request request;
-    struct release release;
     struct {
         char tag;
         struct release release;
     } __attribute__((packed)) ready = {.tag = 'R'};
-    ssize_t size;
 
     sync_socket = sync;
     make_blank(setup, host_network, launcher);
@@ -243,12 +256,11 @@ _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_net
     mounts_root(&request, trees);
     check(sethostname(request.hostname, strlen(request.hostname)), "set hostname", request.hostname);
     lower_limits(&request);
-    receive(&release, sizeof release, &size, NULL, 0); /* it is in its control groups */
+    ready.release = await_release();
     check(unshare(CLONE_NEWCGROUP), "make namespaces", "cgroup");
     prctl(PR_SET_NAME, "proofbox-guest", 0, 0, 0);
     last_descriptors();
     confine(setup);
-    ready.release = release;
     check(send(status, &ready, sizeof ready, MSG_NOSIGNAL), "report", "");
     close(status);
     guest_main(3, 0);

@@ -60,7 +60,8 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
             break;
         case SETUP_MASK:
         case SETUP_READONLY:
-        case SETUP_LEFTOVER: break;
+        case SETUP_LEFTOVER:
+        case SETUP_GROUP_ROOT: break;
         default: return false;
         }
     }

@@ -60,39 +60,121 @@ static bool write_ids(const struct launch_setup *setup, struct blank *out)
     return true;
 }
 
-static bool group_add(const struct text *path, struct launch_result *out)
+static bool failed_group(struct blank *out, const char *path) { return failed(out->error, "make cgroup", path); }
+
+static bool group_add(struct blank *out, const char *path)
 {
-    if (mkdir(path->at, 0755) < 0)
-        return failed(out->error, "make cgroup", path->at);
-    char *more = realloc(out->groups, out->groups_size + path->size + 1);
+    size_t size = strlen(path) + 1;
+    char *more = realloc(out->groups, out->groups_size + size);
     if (!more) {
-        rmdir(path->at);
         errno = ENOMEM;
-        return failed(out->error, "make cgroup", path->at);
+        return failed_group(out, path);
     }
-    memcpy(more + out->groups_size, path->at, path->size + 1);
+    memcpy(more + out->groups_size, path, size);
     out->groups = more;
-    out->groups_size += path->size + 1;
+    out->groups_size += size;
     return true;
 }
 
-/* Carries the plan out in its order. A value is written into a group's file; an empty one stands for the child. */
-static bool make_groups(const struct launch_request *request, pid_t pid, struct launch_result *out)
+static bool group_make(struct blank *out, const char *path)
 {
-    const char *at = request->fields, *end = at + request->fields_size;
+    if (mkdir(path, 0755) < 0)
+        return failed_group(out, path);
+    if (group_add(out, path))
+        return true;
+    rmdir(path);
+    return false;
+}
+
+/* The groups that a child is to join, open. */
+struct joins {
+    int fds[GROUPS_MAX];
+    size_t count;
+};
+
+static bool join_add(struct joins *joins, struct blank *out, const char *procs)
+{
+    errno = E2BIG;
+    int fd = joins->count < GROUPS_MAX ? open(procs, O_WRONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return failed(out->error, "open cgroup", procs);
+    joins->fds[joins->count++] = fd;
+    return true;
+}
+
+/* Groups under a name that serves until the sandbox has its own: what is spent on a blank counts there already. */
+static bool blank_groups(const struct launch_setup *setup, struct blank *out, struct joins *joins)
+{
+    const char *at = setup->fields, *end = at + setup->fields_size;
     struct item item;
-    char own[16];
-    int own_size = snprintf(own, sizeof own, "%d", (int)pid);
+    char path[4096 + 64];
 
     while (item_next(&at, end, &item) > 0) {
-        if (item.tag == LAUNCH_GROUP && !group_add(&item.value, out))
+        if (item.tag != SETUP_GROUP_ROOT || item.value.size > 4096)
+            continue;
+        int size = snprintf(path, sizeof path, "%s/blank-%d", item.value.at, (int)out->pid);
+        if (!group_make(out, path))
             return false;
+        memcpy(path + size, "/cgroup.procs", sizeof "/cgroup.procs");
+        if (!join_add(joins, out, path))
+            return false;
+    }
+    return true;
+}
+
+/* The length of its directory's name. */
+static size_t parent_of(const char *path)
+{
+    const char *last = strrchr(path, '/');
+    return last ? (size_t)(last - path) : 0;
+}
+
+/* The blank's own group below the same parent gets the name; it has joined it. NULL if there is none. */
+static char *waiting_group(const struct blank *out, const char *path)
+{
+    size_t parent = parent_of(path);
+    for (char *at = out->groups; at < out->groups + out->groups_size; at += strlen(at) + 1)
+        if (parent_of(at) == parent && memcmp(at, path, parent) == 0 && strncmp(at + parent, "/blank-", 7) == 0)
+            return at;
+    return NULL;
+}
+
+static bool group_rename(struct blank *out, char *from, const char *to)
+{
+    if (rename(from, to) < 0)
+        return failed_group(out, to);
+    size_t size = strlen(from) + 1, behind = (size_t)(out->groups + out->groups_size - from) - size;
+    memmove(from, from + size, behind);
+    out->groups_size -= size;
+    return group_add(out, to);
+}
+
+/* Carries the plan out in its order. A value is written into a group's file; an empty one has the child join it. */
+static bool make_groups(const struct launch_request *request, struct blank *out, struct joins *joins)
+{
+    const char *at = request->fields, *end = at + request->fields_size, *joined[GROUPS_MAX];
+    struct item item;
+    size_t joined_count = 0;
+
+    while (item_next(&at, end, &item) > 0) {
+        const char *path = item.value.at;
+        if (item.tag == LAUNCH_GROUP) {
+            char *waiting = waiting_group(out, path);
+            if (waiting ? !group_rename(out, waiting, path) : !group_make(out, path))
+                return false;
+            if (waiting && joined_count < GROUPS_MAX)
+                joined[joined_count++] = path;
+        }
         if (item.tag != LAUNCH_GROUP_WRITE)
             continue;
         const char *value = item_second(&item);
-        bool child = *value == '\0';
-        if (!put(item.value.at, child ? own : value, child ? (size_t)own_size : strlen(value)))
-            return failed(out->error, "write cgroup", item.value.at);
+        bool done = false;
+        for (size_t i = 0; !*value && i < joined_count; i++)
+            done = done || (parent_of(path) == strlen(joined[i]) && memcmp(path, joined[i], parent_of(path)) == 0);
+        if (!*value && !done && !join_add(joins, out, path))
+            return false;
+        if (*value && !put(path, value, strlen(value)))
+            return failed(out->error, "write cgroup", path);
     }
     return true;
 }
@@ -112,8 +194,7 @@ bool groups_remove(char *groups, size_t *size)
 
 /* With a full id range the layers' ids are mapped so that what root owns outside belongs to the sandbox's root inside;
  * only the host's root may do that, so it happens here. */
-static bool open_trees(const struct launch_request *request, int userns, int *trees, size_t *count,
-                       struct launch_result *out)
+static bool open_trees(const struct launch_request *request, struct blank *out, int *trees, size_t *count)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
@@ -122,7 +203,7 @@ static bool open_trees(const struct launch_request *request, int userns, int *tr
         if (item.tag != LAUNCH_LAYER && item.tag != LAUNCH_VOLUME)
             continue;
         const char *source = item_second(&item);
-        int tree = mounts_open_tree(source, userns);
+        int tree = mounts_open_tree(source, out->userns);
         if (tree < 0)
             return failed(out->error, item.tag == LAUNCH_LAYER ? "open layer" : "open volume", source);
         trees[(*count)++] = tree;
@@ -156,11 +237,24 @@ static bool open_userns(struct blank *blank)
     return blank->userns >= 0 || failed(blank->error, "open user namespace", NULL);
 }
 
-void blank_make(const struct launch_setup *setup, bool host_network, uint32_t id_base, int self, struct blank *out)
+static bool release(struct blank *out, struct joins *joins)
+{
+    struct release words = {(uint32_t)out->pid, out->id_base};
+    bool sent = out->error[0] == '\0' && hand_over(out->sync, &words, sizeof words, joins->fds, joins->count);
+    if (!sent && !out->error[0])
+        failed(out->error, "release", NULL);
+    while (joins->count)
+        close(joins->fds[--joins->count]);
+    return sent;
+}
+
+void blank_make(const struct launch_setup *setup, bool host_network, bool groups, uint32_t id_base, int self,
+                struct blank *out)
 {
     int sync[2];
+    struct joins joins = {.count = 0};
 
-    *out = (struct blank){.pid = -1, .sync = -1, .userns = -1, .id_base = id_base, .host_network = host_network};
+    *out = (struct blank){.pid = -1, .sync = -1, .userns = -1, .id_base = id_base};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sync) < 0) {
         failed(out->error, "socketpair", NULL);
         return;
@@ -175,10 +269,13 @@ void blank_make(const struct launch_setup *setup, bool host_network, uint32_t id
     errno = why;
     out->pid = pid;
     out->sync = sync[0];
-    if (pid < 0)
+    if (pid < 0) {
         failed(out->error, "clone", errno == EPERM || errno == ENOSPC ? "with a new user namespace" : NULL);
-    else if (write_ids(setup, out) && (!setup->full_ids || open_userns(out)) && !hand_over(out->sync, "i", 1, NULL, 0))
-        failed(out->error, "release", NULL);
+        return;
+    }
+    if (write_ids(setup, out) && (!setup->full_ids || open_userns(out)) && groups)
+        blank_groups(setup, out, &joins);
+    release(out, &joins);
 }
 
 void blank_close(struct blank *blank)
@@ -191,21 +288,20 @@ void blank_close(struct blank *blank)
 }
 
 void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
-                  struct blank *blank, const int fds[2], struct launch_result *out)
+                  struct blank *blank, const int fds[2])
 {
     int handed[LAUNCH_TREES_MAX + 2] = {fds[0], fds[1]};
     size_t count = 0;
-    struct release release = {(uint32_t)blank->pid, blank->id_base};
+    struct joins joins = {.count = 0};
 
-    *out = (struct launch_result){.groups = NULL};
     if (setup->full_ids)
-        open_trees(request, blank->userns, handed + 2, &count, out);
+        open_trees(request, blank, handed + 2, &count);
     /* It goes on as soon as it has the request: the control groups are made in parallel. */
-    if (!out->error[0] && !hand_over(blank->sync, message.at, message.size, handed, count + 2))
-        failed(out->error, "release", NULL);
+    if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, count + 2))
+        failed(blank->error, "release", NULL);
     while (count)
         close(handed[2 + --count]);
-    if (!out->error[0] && make_groups(request, blank->pid, out) &&
-        !hand_over(blank->sync, &release, sizeof release, NULL, 0))
-        failed(out->error, "release", NULL);
+    if (!blank->error[0])
+        make_groups(request, blank, &joins);
+    release(blank, &joins);
 }

@@ -240,6 +240,17 @@ def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
     return Plan(directories, tuple(values), paths, 1)
 
 
+def advance_roots(place: Place, owner: str) -> tuple[str, ...]:
+    """Directories in which every sandbox of this owner gets a group, and which let a group be renamed.
+
+    There a group can be made before it is known whose it will be. Version 2 knows no renaming.
+    """
+    if place.version == 2:
+        return ()
+    found = (f"{directory}/{TOP}/{owner}" for each, directory in place.directories.items() if each != "cpu")
+    return tuple(dict.fromkeys(found))
+
+
 def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
     directory = f"{place.roots()[0]}/{TOP}/{owner}/{sandbox}"
     values: list[tuple[str, str]] = []

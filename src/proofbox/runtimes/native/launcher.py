@@ -30,18 +30,20 @@ class Launcher:
     Belongs to the process that started it: a fork of that process must start its own.
     """
 
-    def __init__(self, ids: Ids, leftovers: Sequence[str]) -> None:
+    def __init__(self, ids: Ids, leftovers: Sequence[str], group_roots: Sequence[str] = ()) -> None:
         """Starts it; blocks for some milliseconds. Raises ``CreateFailed``, or ``Refused`` without a guest binary."""
         self.client = os.getpid()
         program = compile_filter(policy(), machine())
-        message = encode_setup(self.client, ids, confinement(), program, leftovers)
+        message = encode_setup(self.client, ids, confinement(), program, leftovers, group_roots)
         path = guest_path()
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             try:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
                 self._process = subprocess.Popen(
-                    [path, "launcher", str(far.fileno())],
+                    # A sandbox's first process is a clone of this one, and its arguments are seen inside.
+                    ["proofbox-guest", "launcher", str(far.fileno())],
+                    executable=path,
                     cwd="/",
                     env={},
                     stdin=subprocess.DEVNULL,

@@ -46,6 +46,7 @@ class Setup(IntEnum):
     LEFTOVER = 10
     ID_FIRST = 11
     ID_LAST = 12
+    GROUP_ROOT = 13
 
 
 class Launch(IntEnum):
@@ -94,7 +95,12 @@ Report = Ready | Failed | End
 
 
 def encode_setup(
-    client: int, ids: Ids, confinement: Confinement, filter_program: bytes, leftovers: Iterable[str]
+    client: int,
+    ids: Ids,
+    confinement: Confinement,
+    filter_program: bytes,
+    leftovers: Iterable[str],
+    group_roots: Iterable[str] = (),
 ) -> bytes:
     """SETUP: what is the same for every sandbox of this launcher."""
     parts = [
@@ -112,6 +118,7 @@ def encode_setup(
     parts += (_text(Setup.MASK, path) for path in confinement.masked)
     parts += (_text(Setup.READONLY, path) for path in confinement.readonly)
     parts += (_text(Setup.LEFTOVER, path) for path in leftovers)
+    parts += (_text(Setup.GROUP_ROOT, path) for path in group_roots)
     return _whole(parts)
 
 

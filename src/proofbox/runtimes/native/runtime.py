@@ -15,7 +15,7 @@ from anyio.lowlevel import RunVar
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
-from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, find_place, plan_group
+from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, advance_roots, find_place, plan_group
 from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
@@ -257,7 +257,7 @@ class NativeRuntime:
                     self._launcher.abandon()
                 cgroup_apply.remember(self._owner.dir / GROUPS, self._place, self._owner.id)
                 leftovers = cgroup_apply.prepare(self._place, self._owner.id)
-                self._launcher = Launcher(self._ids, leftovers)
+                self._launcher = Launcher(self._ids, leftovers, advance_roots(self._place, self._owner.id))
             return self._launcher
 
     @staticmethod
