@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { GONE_US = 2200000, FALLBACK_US = 1000000, FILE_FALLBACK_US = 50000, COUNT_US = 500000, DROP_US = 2000000 };
-enum { ORPHAN_TICK_US = 5000 };
+enum { ORPHAN_TICK_US = 5000, QUIET_US = 20000 };
 
 static void control_ready(struct watch *watch, u32 events);
 
@@ -271,16 +271,23 @@ static void refused(struct stream *s, const struct report *r)
     stream_refuse(s->number, s, step, r->err, "the command was not started");
 }
 
-static void started(struct stream *s, const struct report *r)
+static void tell_start(struct stream *s)
 {
     struct fields f = {.length = 0};
+    field_u32(&f, 1, (u32)s->pid);
+    send_frame(MSG_STARTED, s->number, f.data, f.length);
+}
+
+static void started(struct stream *s, const struct report *r)
+{
     s->pid = r->pid;
     s->started = 1;
     if (s->deadline_at && s->deadline_ms)
         set_due(s->deadline_at = after_ms(now_us(), s->deadline_ms));
-    field_u32(&f, 1, (u32)r->pid);
-    if (!s->quiet)
-        send_frame(MSG_STARTED, s->number, f.data, f.length);
+    if (s->quiet)
+        set_due(s->start_at = now_us() + QUIET_US);
+    else
+        tell_start(s);
     spare_make();
 }
 
@@ -452,6 +459,13 @@ void command_tick(struct stream *s, u64 now)
         command_end(s, HOW_DEADLINE);
     } else if (s->deadline_at) {
         set_due(s->deadline_at);
+    }
+    if (s->start_at && now >= s->start_at) {
+        s->start_at = 0;
+        if (!s->exited)
+            tell_start(s);
+    } else if (s->start_at) {
+        set_due(s->start_at);
     }
     if (s->tell_at && now >= s->tell_at) {
         s->tell_at = 0;

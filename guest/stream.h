@@ -54,7 +54,7 @@ struct stream {
     int control, shared_fd;
     pid_t supervisor, pid;
     u32 grace_ms, drain_ms, left;
-    u64 began_us, deadline_at, tell_at, kill_at, fallback_at, gone_by, drain_at, drop_at, count_by;
+    u64 began_us, deadline_at, start_at, tell_at, kill_at, fallback_at, gone_by, drain_at, drop_at, count_by;
     u64 deadline_ms, output_limit;
     i32 status, err;
     u64 elapsed_us, user_us, system_us, max_rss;

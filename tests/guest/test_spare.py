@@ -93,3 +93,12 @@ def test_a_quiet_command_tells_no_start(guest_process: Guest) -> None:
         kinds += [frame.type for frame in guest_process.frames[stream]]
         guest_process.frames[stream].clear()
     assert kinds == [frames.END]
+
+
+def test_a_quiet_command_that_runs_on_tells_its_start(guest_process: Guest) -> None:
+    """Whoever has to find its process from outside learns the pid all the same, a moment later."""
+    stream = guest_process.shell("echo $$; read x", quiet=True, stdin=True)
+    pid = guest_process.started(stream)
+    guest_process.feed(stream, b"go\n")
+    assert guest_process.end(stream).code == 0
+    assert guest_process.out(stream) == b"%d\n" % pid

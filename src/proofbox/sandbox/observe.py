@@ -282,9 +282,12 @@ def _supervisor(everything: Sequence[Process], pid: int | None, born: float) -> 
 
 
 def _others(everything: Sequence[Process], own: Sequence[Process], root: int) -> bool:
-    """There are processes that are neither of the command nor above it."""
+    """There are processes that are neither of the command nor above it, nor a supervisor that waits for its command."""
     known = {process.pid: process for process in everything}
+    parents = {process.parent for process in everything}
     mine = {process.pid for process in own}
+    top = known[root].parent if root in known else None
+    mine.update(process.pid for process in everything if process.parent == top and process.pid not in parents)
     above: int | None = root
     while above in known:
         mine.add(above)

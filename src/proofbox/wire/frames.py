@@ -204,14 +204,14 @@ class FrameDecoder:
         return bytes(self._parts.pop(stream))
 
 
-_FIELD: Final = struct.Struct("<BI")
+FIELD: Final = struct.Struct("<BI")
 
 
 def encode_fields(fields: Iterable[tuple[int, bytes]]) -> bytes:
     """Fields as bytes, in the order given."""
     parts: list[bytes] = []
     for tag, value in fields:
-        parts += (_FIELD.pack(tag, len(value)), value)
+        parts += (FIELD.pack(tag, len(value)), value)
     return b"".join(parts)
 
 
@@ -222,7 +222,7 @@ def decode_fields(payload: bytes) -> list[tuple[int, bytes]]:
     while at < end:
         if end - at < 5:
             raise WireError(f"field header cut off: {end - at} of 5 bytes")
-        tag, length = _FIELD.unpack_from(payload, at)
+        tag, length = FIELD.unpack_from(payload, at)
         at += 5
         if length > end - at:
             raise WireError(f"field {tag} of {length} bytes passes the end of its message by {length - (end - at)}")

@@ -89,7 +89,28 @@ class NativeHandle:
         return self.end is not None or self.lost
 
 
-class NativeRuntime:
+class _Read:
+    """What is read of a sandbox from outside, while it lives and until it is destroyed."""
+
+    __slots__ = ()
+
+    async def usage(self, handle: Handle) -> Usage:
+        """The counters of its control groups."""
+        return cgroup_apply.usage(_of(handle).plan)
+
+    def events(self, handle: Handle) -> tuple[int | None, int | None]:
+        """Two of these counters, from files that are held open."""
+        return _of(handle).counters.read()
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """The members of its control groups, or the descendants of its init."""
+        mine = _of(handle)
+        if mine.over:
+            return (), Usage()
+        return cgroup_apply.inhabitants(mine.plan, mine.pid), cgroup_apply.usage(mine.plan)
+
+
+class NativeRuntime(_Read):
     """See the package. Safe to use from several event loops, one after the other or in several threads."""
 
     name = "native"
@@ -159,21 +180,6 @@ class NativeRuntime:
             await _orphans_gone(mine)
         self._note_oom(mine)
         return Ended(mine.end, oom=mine.oom, asked=mine.asked)
-
-    async def usage(self, handle: Handle) -> Usage:
-        """The counters of its control groups."""
-        return cgroup_apply.usage(_of(handle).plan)
-
-    def events(self, handle: Handle) -> tuple[int | None, int | None]:
-        """Two of these counters, from files that are held open."""
-        return _of(handle).counters.read()
-
-    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
-        """The members of its control groups, or the descendants of its init."""
-        mine = _of(handle)
-        if mine.over:
-            return (), Usage()
-        return cgroup_apply.inhabitants(mine.plan, mine.pid), cgroup_apply.usage(mine.plan)
 
     async def stop(self, handle: Handle) -> None:
         """Kills init of its PID namespace, and the kernel all others with it."""

@@ -62,8 +62,32 @@ class OciHandle:
         self.counters = EventCounters(self.plan)
 
 
+class _Read:
+    """What is read of a sandbox from outside, while it lives and until it is destroyed."""
+
+    __slots__ = ()
+
+    async def usage(self, handle: Handle) -> Usage:
+        """Counters of the sandbox's cgroups; of the disk what its layer holds."""
+        mine = _of(handle)
+        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        return msgspec.structs.replace(counted, disk=_written(mine))
+
+    def events(self, handle: Handle) -> tuple[int | None, int | None]:
+        """Two counters of its cgroups, from files that are held open."""
+        return _of(handle).counters.read()
+
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """The members of its cgroups, or the descendants of our program."""
+        mine = _of(handle)
+        if mine.process is None or mine.process.returncode is not None:
+            return (), Usage()
+        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        return cgroup_apply.inhabitants(mine.plan, mine.process.pid), counted
+
+
 @dataclass(slots=True)
-class OciRuntime:
+class OciRuntime(_Read):
     """See the module. ``binary`` is ``crun`` or ``runc``; None takes the first there is."""
 
     owner: Owner
@@ -158,24 +182,6 @@ class OciRuntime:
         mine = _of(handle)
         status = None if mine.process is None else await _exited(mine.process)
         return Ended(status, oom=bool(cgroup_apply.oom_kills(mine.plan)), asked=mine.asked)
-
-    async def usage(self, handle: Handle) -> Usage:
-        """Counters of the sandbox's cgroups; of the disk what its layer holds."""
-        mine = _of(handle)
-        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        return msgspec.structs.replace(counted, disk=_written(mine))
-
-    def events(self, handle: Handle) -> tuple[int | None, int | None]:
-        """Two counters of its cgroups, from files that are held open."""
-        return _of(handle).counters.read()
-
-    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
-        """The members of its cgroups, or the descendants of our program."""
-        mine = _of(handle)
-        if mine.process is None or mine.process.returncode is not None:
-            return (), Usage()
-        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        return cgroup_apply.inhabitants(mine.plan, mine.process.pid), counted
 
     async def stop(self, handle: Handle) -> None:
         """Has our program end the sandbox; it waits for all of its processes."""
