@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _DEEPEST: Final = 4096
@@ -44,7 +44,9 @@ class Process:
 
 def processes(pids: Iterable[int]) -> list[Process]:
     """Those of them that are there now."""
-    return [found for pid in pids if (found := _process(pid)) is not None]
+    # All states first, as near to one moment as can be: a program that hands over to a child must not be seen as two.
+    stats = [(pid, _read(f"/proc/{pid}/stat")) for pid in pids]
+    return [_process(pid, stat) for pid, stat in stats if stat]
 
 
 def descendants(root: int) -> list[int]:
@@ -104,11 +106,14 @@ def waits_in(thread: Thread) -> tuple[str, str]:
     return _WORDS.get(call) or _by_place(place), f"syscall {call or '?'}, {place or '?'}"
 
 
-def waits_for_disk(thread: Thread) -> bool:
-    """Sleeps uninterruptibly, on what is not of its own making."""
+def uninterruptible(thread: Thread) -> Literal["", "disk", "stuck"]:
+    """What it sleeps on uninterruptibly, as the kernel names the place; "" if it does not, or by its own making."""
     if thread.state != "D":
-        return False
-    return not is_own_wait((_read(f"/proc/{thread.id}/wchan") or b"").decode("ascii", "replace"))
+        return ""
+    place = (_read(f"/proc/{thread.id}/wchan") or b"").decode("ascii", "replace")
+    if is_own_wait(place):
+        return ""
+    return "disk" if any(word in place for word in _DISK) else "stuck"
 
 
 def is_own_wait(place: str) -> bool:
@@ -116,10 +121,7 @@ def is_own_wait(place: str) -> bool:
     return any(word in place for word in ("vfork", "kernel_clone", "do_fork", "userfault"))
 
 
-def _process(pid: int) -> Process | None:
-    stat = _read(f"/proc/{pid}/stat")
-    if not stat:
-        return None
+def _process(pid: int, stat: bytes) -> Process:
     # The name may hold anything, brackets and spaces too; it ends at the last bracket.
     head, _, rest = stat.rpartition(b")")
     fields = rest.split()
@@ -202,6 +204,13 @@ _WORDS: Final = {
     number: word for word, numbers in _GROUPS.get(platform.machine(), {}).items() for number in numbers.split()
 }
 """What a program is blocked in, by system call."""
+
+
+_DISK: Final = (
+    *("io_schedule", "folio_", "page_bit", "filemap", "wait_on_bit", "buffer", "blk", "bio", "rq_qos", "wbt", "iomap"),
+    *("jbd2", "ext4", "xfs", "btrfs", "nfs", "writeback", "balance_dirty", "sync_inode", "swap", "dax", "direct_IO"),
+)
+"""Parts of the names of places in the kernel where one waits for a file system or its device."""
 
 
 def _by_place(place: str) -> str:

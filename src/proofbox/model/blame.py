@@ -13,7 +13,7 @@ from typing import Final, Literal
 from proofbox.model.evidence import Evidence
 from proofbox.model.outcome import Cause, HitLimit
 
-HOST_SHARE: Final = 0.15
+HOST_SHARE: Final = 0.2
 """Of the time allowed, that the host took: from here on it would have been another run on an idle host."""
 TASK_SHARE: Final = 0.5
 """Of the time that it had, in which it ran: from here on it was computing."""
@@ -21,10 +21,10 @@ SOME_SHARE: Final = 0.2
 """As ``TASK_SHARE`` for a program that still ran at the end: it got on, with pauses."""
 STILL_SHARE: Final = 0.5
 """Of the time that it had, at the end, in which nothing of it moved: who computed first and then blocked is blocked."""
-DISK_SHARE: Final = 0.15
-"""Of the time, in uninterruptible sleep and more than it ran, from which on that has to be explained."""
-IO_EXPLAINS: Final = 0.5
-"""Of the time in uninterruptible sleep, in which the host had tasks waiting for disks: then it was a disk."""
+STUCK_SHARE: Final = 0.15
+"""Of the time, in uninterruptible sleep on nobody knows what, and more than it ran, from which on all is unknown."""
+IO_EXPLAINS: Final = 0.3
+"""Of such sleep, in which the host had tasks waiting for disks or memory: then it was that."""
 FAST_DISK: Final = 64 << 20
 """Bytes moved in a second of waiting for a disk, from which on the disk served it well and the wait is its own."""
 SEEN_SHARE: Final = 0.4
@@ -42,7 +42,7 @@ class Shares:
     lost: float
     """It wanted to run, within its own share, and others had the processor."""
     disk: float
-    """It waited for a disk that did not serve it well, with the host's disks under pressure."""
+    """It waited for a disk that did not serve it well."""
     unexplained: float
     """It slept uninterruptibly, and nothing says on what."""
     still: float
@@ -90,7 +90,7 @@ def cause_of(evidence: Evidence | None) -> Cause:
     had = evidence.elapsed * (1 - shares.taken)
     if had < (1 - HOST_SHARE) * (evidence.allowed or evidence.elapsed):
         return "host"
-    if shares.unexplained >= max(DISK_SHARE, shares.ran):
+    if shares.unexplained >= max(STUCK_SHARE, shares.ran):
         return "unknown"
     own = max(1 - shares.lost - shares.disk, HOST_SHARE)
     still, ran = shares.still / own, shares.ran / own
@@ -138,11 +138,11 @@ def _stolen(evidence: Evidence, steal: float) -> float:
 
 
 def _disk(evidence: Evidence) -> tuple[float, float, float]:
-    """Shares of waiting for disks: for slow ones, for what it moved itself at full speed, and for nobody knows what."""
+    """Shares of waiting: for slow disks, for what it moved itself as fast as disks are, and for nobody knows what."""
     assert evidence.host is not None
-    share = min(1.0, evidence.disk_wait / evidence.seen)
-    if max(evidence.host.io or 0.0, evidence.host.memory or 0.0) < IO_EXPLAINS * share:
-        return 0.0, 0.0, share
+    disk, stuck = (min(1.0, seconds / evidence.seen) for seconds in (evidence.disk_wait, evidence.stuck))
+    if max(evidence.host.io or 0.0, evidence.host.memory or 0.0) >= IO_EXPLAINS * (disk + stuck):
+        disk, stuck = disk + stuck, 0.0
     if evidence.moved is not None and evidence.moved >= FAST_DISK * evidence.disk_wait:
-        return 0.0, share, 0.0
-    return share, 0.0, 0.0
+        return 0.0, disk, stuck
+    return disk, 0.0, stuck

@@ -41,7 +41,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     waited      CPU seconds that its threads waited on run queues, all added up (its own competition included)
     share       processors' worth that it may use: its own limit, or the host's processors
     throttled   CPU seconds for which its own limit held it back
-    disk_wait   seconds in which none ran and one slept uninterruptibly (disk, swap, a lock of the kernel)
+    disk_wait   seconds in which none ran and one slept uninterruptibly in a file system or its device
+    stuck       the same, in another place of the kernel, or in one that it does not tell
     moved       bytes that its processes read from and wrote to disks
     still       seconds at the end in which none of its threads ran or wanted to
     churn       looks between which threads ended, so that their waiting is known by sampling only
@@ -66,6 +67,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 1.0
     throttled: float | None = None
     disk_wait: float = 0.0
+    stuck: float = 0.0
     moved: int | None = None
     still: float = 0.0
     churn: int = 0

@@ -107,7 +107,9 @@ class Commands:
     ) -> CommandResult:
         """See ``Sandbox.run``."""
         data = None if stdin is None else as_data(stdin, "stdin")
-        run = self.prepare(command, stdin=data is not None, quiet=True, **asked)
+        # Its pid tells it from its neighbours, should it reach a limit; alone it has none.
+        quiet = not self.life.channel.busy
+        run = self.prepare(command, stdin=data is not None, quiet=quiet, **asked)
         if op is None:
             return await self._run(run, data)
         return await self._ops.once(op, (run, data), lambda: self._run(run, data))

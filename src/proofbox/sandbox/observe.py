@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import CLOCK_BOOTTIME, clock_gettime, perf_counter
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -55,7 +56,7 @@ class _Look:
     processes: Sequence[Process]
     threads: dict[int, Thread]
     runnable: int
-    on_disk: bool
+    asleep: Literal["", "disk", "stuck"]
     cpu: float
     whole: float
     mixed: bool
@@ -182,15 +183,16 @@ class Watch:
         processes = self._own(everything)
         found = {thread.id: thread for process in processes for thread in process.threads}
         runnable = sum(thread.state == "R" for thread in found.values())
-        on_disk = not runnable and any(map(threads.waits_for_disk, found.values()))
-        moved = {p.pid: m for p in processes if (m := threads.moved(p.pid)) is not None} if on_disk else {}
+        sleeps = {threads.uninterruptible(thread) for thread in found.values()} if not runnable else set()
+        asleep: Literal["", "disk", "stuck"] = "disk" if "disk" in sleeps else "stuck" if "stuck" in sleeps else ""
+        moved = {p.pid: m for p in processes if (m := threads.moved(p.pid)) is not None} if asleep else {}
         mixed = self._root is not None and _others(everything, processes, self._root)
         cpu = sum(process.cpu for process in processes)
         whole = sum(process.cpu for process in everything)
         if usage.cpu_user is not None and usage.cpu_system is not None:
             whole = usage.cpu_user + usage.cpu_system
         counts = self._counts is None or self._counts()
-        return _Look(perf_counter(), usage, processes, found, runnable, on_disk, cpu, whole, mixed, moved, counts)
+        return _Look(perf_counter(), usage, processes, found, runnable, asleep, cpu, whole, mixed, moved, counts)
 
     def _own(self, everything: list[Process]) -> list[Process]:
         """The command's: its supervisor, which the guest gave it, and what is below."""
@@ -217,8 +219,11 @@ class Watch:
         churn = ended or used - ran > UNSEEN * used + grain or any(t.ran < 0 for t in now.threads.values())
         wanted, wanting = busy, min(seconds, busy)
         if churn:
-            # Who came and went between the looks took its waiting along: then the looks themselves have to tell.
-            wanted = max(busy, used, seconds * (before.runnable + now.runnable) / 2)
+            # Who came and went between the looks took its waiting along. Two ways to tell it: how many wanted to run at
+            # the looks, which counts some twice, and how long those waited that are known. Both can only be too large.
+            sampled = seconds * (before.runnable + now.runnable) / 2
+            scaled = used * (ran + waited) / ran if ran > 0 else inf
+            wanted = max(busy, used, min(sampled, scaled))
             wanting = max(wanting, min(seconds, used), seconds * ((before.runnable > 0) + (now.runnable > 0)) / 2)
         moving = max(used, busy) > STILL * seconds or now.runnable > 0
         total = self._sum
@@ -230,7 +235,8 @@ class Watch:
             wanted=(total.wanted or 0.0) + min(share * seconds, max(wanted, used)),
             wanting=total.wanting + wanting,
             waited=total.waited + waited,
-            disk_wait=total.disk_wait + seconds * (before.on_disk + now.on_disk) / 2,
+            disk_wait=total.disk_wait + seconds * _halves(before, now, "disk"),
+            stuck=total.stuck + seconds * _halves(before, now, "stuck"),
             moved=_moved(total.moved, before.moved, now.moved),
             still=0.0 if moving else total.still + seconds,
             churn=total.churn + churn,
@@ -252,6 +258,11 @@ def _thread_sums(before: _Look, now: _Look) -> tuple[float, float, int]:
         ran, waited = ran + thread.ran - was.ran, waited + thread.waited - was.waited
         pending += not some and thread.state == was.state == "R"
     return ran / 1e9, waited / 1e9, pending
+
+
+def _halves(before: _Look, now: _Look, asleep: str) -> float:
+    """The share of the time between two looks that was slept like that."""
+    return ((before.asleep == asleep) + (now.asleep == asleep)) / 2
 
 
 def _moved(total: int | None, before: dict[int, int], now: dict[int, int]) -> int | None:
