@@ -12,6 +12,7 @@ from tests.native.conftest import Box, OpenBox
 
 from proofbox.host.confinement import confinement
 from proofbox.host.seccomp.policy import Rule, machine, numbers, policy
+from proofbox.kit.binary import guest_path
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Volume
 from proofbox.model.template import Layer, Template
@@ -223,3 +224,20 @@ async def test_loopback_is_up_and_alone(open_box: OpenBox) -> None:
             "socket.create_connection(s.getsockname()); print(socket.if_nameindex())'"
         )
     assert (code, output) == (0, "here\n[(1, 'lo')]\n")
+
+
+async def test_the_hosts_network_brings_its_names(open_box: OpenBox) -> None:
+    """What names are asked of, and the host's own table, are the host's; they cannot be written, whatever was there."""
+    async with open_box(network="host") as box:
+        for name in ("/etc/resolv.conf", "/etc/hosts"):
+            assert (await box.run(f"cat {name}"))[1] == Path(name).read_text()
+            assert (await box.run(f"echo >> {name}"))[0] != 0
+
+
+async def test_no_path_of_the_host_is_told(open_box: OpenBox, tmp_path: Path) -> None:
+    """Neither where the guest program lies, nor where the template does."""
+    async with open_box() as box:
+        _, told = await box.run("cat /proc/1/cmdline /proc/1/comm /proc/1/stat /proc/self/mountinfo | tr '\\0' ' '")
+    assert "proofbox-guest" in told
+    assert str(guest_path().parent) not in told
+    assert tmp_path.name not in told

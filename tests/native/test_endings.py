@@ -12,7 +12,7 @@ import pytest
 from tests.native.conftest import Eventually, OpenBox, gone
 
 from proofbox.errors import CreateFailed, Refused
-from proofbox.host.cgroup import find_place
+from proofbox.host.cgroup import advance_roots, find_place
 from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec, Volume
 from proofbox.model.template import Layer, Template
@@ -170,6 +170,45 @@ async def test_a_launcher_without_its_client_ends(
         assert await eventually(lambda: launcher._process.poll() == 0)
         assert gone(box.handle.pid)
         assert not any(os.path.exists(path) for path in box.handle.plan.directories)
+
+
+def blanks(launcher: int) -> list[int]:
+    """The launcher's children that wait for a request."""
+    found = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(pid) for pid in found if name_of(pid) == "proofbox-blank"]
+
+
+async def test_a_blank_that_dies_is_not_used(runtime: NativeRuntime, open_box: OpenBox, eventually: Eventually) -> None:
+    """Killed while it waits: the next sandbox is made from nothing, and then a new blank waits."""
+    if not runtime._ids.full:
+        pytest.skip("with one id inside, nothing is made in advance")
+    async with open_box(name="one"):
+        launcher = launcher_of(runtime).pid
+    for number in range(5):
+        assert await eventually(lambda: len(blanks(launcher)) == 1)
+        (blank,) = blanks(launcher)
+        os.kill(blank, signal.SIGKILL)
+        async with open_box(name=f"box-{number}", limits=runtime_limits(runtime)) as box:
+            assert (await box.run("echo on"))[1] == "on\n"
+            assert box.handle.pid != blank
+    assert not any(Path(root, f"blank-{blank}").exists() for root in advance_roots(runtime._place, runtime._owner.id))
+
+
+async def test_a_blank_becomes_the_next_sandbox(
+    runtime: NativeRuntime, open_box: OpenBox, eventually: Eventually
+) -> None:
+    """The process that waited is the sandbox's first one, in the sandbox's control groups and under its limits."""
+    if not runtime._ids.full:
+        pytest.skip("with one id inside, nothing is made in advance")
+    async with open_box(name="one"):
+        launcher = launcher_of(runtime).pid
+        assert await eventually(lambda: len(blanks(launcher)) == 1)
+        (blank,) = blanks(launcher)
+        async with open_box(name="two", limits=runtime_limits(runtime)) as box:
+            assert box.handle.pid == blank
+            for group in box.handle.plan.directories:
+                assert str(blank) in Path(group, "cgroup.procs").read_text().split()
+            assert (await box.run("head -c 2M /dev/zero > /tmp/big"))[0] != 0
 
 
 async def test_many_at_once(runtime: NativeRuntime, template: Template) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ VERSION: Final = 1
 MESSAGE_MAX: Final = 131_072
 TREES_MAX: Final = 200
 """Layers and volumes of one sandbox."""
+
+NAME_FILES: Final = ("/etc/resolv.conf", "/etc/hosts")
+"""Shown with the host's network: without them nothing that is asked for by name could be reached."""
 
 INODE_RESERVE: Final = 64
 """Inodes that the launcher itself uses in the writable layer."""
@@ -134,13 +138,17 @@ def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, processe
         parts.append(_number(Launch.INODES, limits.inodes + INODE_RESERVE))
     if processes is not None:
         parts.append(_number(Launch.PROCESSES, processes))
-    if len(template.layers) + len(spec.volumes) > TREES_MAX:
+    volumes = [(volume.target, volume.source) for volume in spec.volumes]
+    if spec.network == "host":
+        taken = {target for target, _ in volumes}
+        volumes += [(name, name) for name in NAME_FILES if name not in taken and os.path.exists(name)]
+    if len(template.layers) + len(volumes) > TREES_MAX:
         raise InvalidInput(
-            f"sandbox {spec.id}: {len(template.layers)} layers and {len(spec.volumes)} volumes; "
+            f"sandbox {spec.id}: {len(template.layers)} layers and {len(volumes)} volumes; "
             f"the native runtime mounts {TREES_MAX} at most"
         )
     parts += (_pair(Launch.LAYER, layer.target, layer.source) for layer in template.layers)
-    parts += (_pair(Launch.VOLUME, volume.target, volume.source) for volume in spec.volumes)
+    parts += (_pair(Launch.VOLUME, target, source) for target, source in volumes)
     parts += (_text(Launch.GROUP, directory) for directory in plan.directories)
     parts += (_pair(Launch.GROUP_WRITE, path, value) for path, value in plan.values)
     return _whole(parts)

@@ -46,8 +46,10 @@ GROUPS: Final = "native-groups"
 """The file in the owner's directory that says where its control groups are."""
 
 AT_ONCE: Final = 32
-"""Sandboxes that are made, and as many that are ended, at one time by one event loop. More would gain nothing, as the
-launcher serves one request after the other, and a thousand steps in one pass of the loop would hold up all others."""
+"""Sandboxes that are made at one time by one event loop. More would gain nothing, as the launcher serves one request
+after the other, and a thousand steps in one pass of the loop would hold up all others."""
+ENDING: Final = 64
+"""Sandboxes that are ended at one time: more, as each of them waits for the kernel most of the time."""
 
 _making: RunVar[anyio.Semaphore] = RunVar("proofbox_native_making")
 _ending: RunVar[anyio.Semaphore] = RunVar("proofbox_native_ending")
@@ -138,7 +140,7 @@ class NativeRuntime(_Read):
         failure and on cancellation everything that was made is removed before this returns.
         """
         self._refuse_unenforced(spec)
-        async with _turn(_making):
+        async with _turn(_making, AT_ONCE):
             return await self._make(spec, template)
 
     async def _make(self, spec: SandboxSpec, template: Template) -> NativeHandle:
@@ -202,7 +204,7 @@ class NativeRuntime(_Read):
         if mine.status.fileno() < 0:
             return
         mine.asked = True
-        async with _turn(_ending):
+        async with _turn(_ending, ENDING):
             self._note_oom(mine)
             _order(mine, DESTROY)
             await self._ends(mine, lambda: mine.removed or mine.lost)
@@ -303,11 +305,11 @@ def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, s
     return made[0], made[1], made[2], made[3]
 
 
-def _turn(of: RunVar[anyio.Semaphore]) -> anyio.Semaphore:
-    """One of this event loop's ``AT_ONCE`` places."""
+def _turn(of: RunVar[anyio.Semaphore], at_once: int) -> anyio.Semaphore:
+    """One of this event loop's places."""
     places = of.get(None)
     if places is None:
-        places = anyio.Semaphore(AT_ONCE, fast_acquire=True)
+        places = anyio.Semaphore(at_once, fast_acquire=True)
         of.set(places)
     return places
 
