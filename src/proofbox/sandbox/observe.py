@@ -64,12 +64,21 @@ class _Look:
     counts: bool
 
 
+_NOTHING: Final = Evidence(elapsed=0.0)
+_UNSEEN_STATES: Final[tuple[dict[str, int], tuple[str, ...]]] = ({}, ())
+
+
 class Watch:
     """Watches one command of a sandbox for ``limit`` seconds from now on, or until it is stopped.
 
     ``pid``: its number inside, once it is known. ``counts`` says whether the clock runs at this moment, None is always;
     then the deadline is the caller's, and it is looked at until ``stop``. ``on_look`` is called after each look.
     """
+
+    __slots__ = (
+        *("_begun", "_counts", "_deadline", "_due", "_every", "_first", "_last", "_life", "_missing", "_on_look"),
+        *("_pid", "_root", "_states", "_stopped", "_sum", "_timer"),
+    )
 
     def __init__(
         self,
@@ -84,15 +93,14 @@ class Watch:
         self._counts = counts
         self._on_look = on_look
         self._stopped = False
-        self._born = clock_gettime(CLOCK_BOOTTIME)
         self._begun = perf_counter()
         self._deadline = self._begun + limit
         self._every = min(max(limit / LOOKS, SHORTEST), LONGEST)
         self._root: int | None = None
-        self._states: tuple[dict[str, int], tuple[str, ...]] = {}, ()
+        self._states = _UNSEEN_STATES
         self._first: tuple[_Look, pressure.Look] | None = None
         self._last: tuple[_Look, pressure.Look] | None = None
-        self._sum = Evidence(elapsed=0.0)
+        self._sum = _NOTHING
         self._missing: dict[str, None] = {}
         self._due = self._begun + min(max(FIRST, self._every), 0.4 * limit)
         self._timer: Stop = later(self._due - self._begun, self._tick)
@@ -197,7 +205,7 @@ class Watch:
     def _own(self, everything: list[Process]) -> list[Process]:
         """The command's: its supervisor, which the guest gave it, and what is below."""
         if self._root is None:
-            self._root = _supervisor(everything, self._pid(), self._born)
+            self._root = _supervisor(everything, self._pid(), perf_counter() - self._begun)
         own = threads.below(everything, self._root) if self._root is not None else []
         if not own:
             self._missing["which of the sandbox's processes were the command's could not be told"] = None
@@ -275,11 +283,11 @@ def _less(last: float | None, first: float | None) -> float | None:
     return None if last is None or first is None else last - first
 
 
-def _supervisor(everything: Sequence[Process], pid: int | None, born: float) -> int | None:
+def _supervisor(everything: Sequence[Process], pid: int | None, age: float) -> int | None:
     """The process above a command, which is a child of the guest.
 
     ``pid`` is the command's number inside, if the guest told it: its word, so it only chooses among the sandbox's own
-    processes. Without it, it is the one whose child was born next after the command was asked for.
+    processes. Without it, it is the one whose child was born next after the command was asked for, ``age`` seconds ago.
     """
     depths = {process.pid: threads.inner_pid(process.pid) for process in everything}
     deepest = max((depth for depth, _ in depths.values()), default=0)
@@ -288,8 +296,9 @@ def _supervisor(everything: Sequence[Process], pid: int | None, born: float) -> 
     commands = [each for each in inside.values() if each.parent in inside and inside[each.parent].parent in tops]
     if pid is not None:
         return next((each.parent for each in commands if depths[each.pid][1] == pid), None)
-    later = [each for each in commands if each.born >= born - EARLY]
-    return min(later, key=lambda each: each.born).parent if later else None
+    asked = clock_gettime(CLOCK_BOOTTIME) - age
+    after = [each for each in commands if each.born >= asked - EARLY]
+    return min(after, key=lambda each: each.born).parent if after else None
 
 
 def _others(everything: Sequence[Process], own: Sequence[Process], root: int) -> bool:
