@@ -42,11 +42,16 @@ class Process:
     threads: tuple[Thread, ...]
 
 
-def processes(pids: Iterable[int]) -> list[Process]:
-    """Those of them that are there now."""
+def processes(pids: Iterable[int], most: int) -> tuple[list[Process], bool]:
+    """Those of them that are there now, up to ``most`` threads; and whether that were all."""
     # All states first, as near to one moment as can be: a program that hands over to a child must not be seen as two.
     stats = [(pid, _read(f"/proc/{pid}/stat")) for pid in pids]
-    return [_process(pid, stat) for pid, stat in stats if stat]
+    found: list[Process] = []
+    for pid, stat in stats:
+        if stat and most > 0:
+            found.append(_process(pid, stat, most))
+            most -= len(found[-1].threads)
+    return found, most > 0
 
 
 def descendants(root: int) -> list[int]:
@@ -121,7 +126,7 @@ def is_own_wait(place: str) -> bool:
     return any(word in place for word in ("vfork", "kernel_clone", "do_fork", "userfault"))
 
 
-def _process(pid: int, stat: bytes) -> Process:
+def _process(pid: int, stat: bytes, most: int) -> Process:
     # The name may hold anything, brackets and spaces too; it ends at the last bracket.
     head, _, rest = stat.rpartition(b")")
     fields = rest.split()
@@ -129,15 +134,15 @@ def _process(pid: int, stat: bytes) -> Process:
     cpu = sum(map(int, fields[11:15])) / _TICKS
     comm = head.partition(b"(")[2].decode("utf-8", "replace")
     if int(fields[17]) > 1:
-        threads = _threads(pid)
+        threads = _threads(pid, most)
     else:
         threads = tuple(thread for thread in (_thread(pid, pid, state),) if thread)
     return Process(pid, parent, comm, int(fields[19]) / _TICKS, cpu, threads)
 
 
-def _threads(pid: int) -> tuple[Thread, ...]:
+def _threads(pid: int, most: int) -> tuple[Thread, ...]:
     try:
-        names = os.listdir(f"/proc/{pid}/task")
+        names = os.listdir(f"/proc/{pid}/task")[:most]
     except OSError:
         return ()
     found = []

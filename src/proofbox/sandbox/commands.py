@@ -337,16 +337,6 @@ class Command:
         """It has ended, or its sandbox has."""
         return self._stream.over
 
-    def watch(self, limit: float, counts: Callable[[], bool], on_look: Callable[[], None]) -> Watch:
-        """Watches it for a clock of the caller's own, of ``limit`` seconds, that runs while ``counts`` says so.
-
-        Instead of for its own deadline. ``on_look`` is called after each look. Stop it when the clock has stopped.
-        """
-        if self._watch is not None:
-            self._watch.stop()
-        self._watch = Watch(self._commands.life, limit, lambda: self._stream.pid, counts, on_look)
-        return self._watch
-
     @property
     def channel(self) -> Connection:
         """Descriptor 3 of the command. Only where ``start`` was told ``channel=True``."""
@@ -428,6 +418,18 @@ class Command:
         data = bytes(incoming.buffer[at[pipe] : at[pipe] + READ_SIZE])
         at[pipe] += len(data)
         return data
+
+
+def watch(command: Command, limit: float, counts: Callable[[], bool], on_look: Callable[[], None]) -> Watch:
+    """Watches a command for a clock of the caller's own, of ``limit`` seconds, that runs while ``counts`` says so.
+
+    Instead of for its own deadline. ``on_look`` is called after each look. Stop it when the clock has stopped. For what
+    runs in the event loop of the sandbox only: the verifier.
+    """
+    if command._watch is not None:
+        command._watch.stop()
+    command._watch = Watch(command._commands.life, limit, lambda: command._stream.pid, counts, on_look)
+    return command._watch
 
 
 def _nothing() -> None:

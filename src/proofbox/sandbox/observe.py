@@ -31,8 +31,8 @@ BEFORE: Final = 0.03
 """Seconds before the deadline at which the last look is due: after it the processes are gone."""
 BUDGET: Final = 30
 """The time between looks is at least so many times what a look takes."""
-MOST: Final = 256
-"""Processes that are looked at."""
+MOST: Final = 128
+"""Threads that are looked at: the event loop must not be held up for more than some milliseconds."""
 ON_TIME: Final = 0.01
 """Seconds by which a timer may be late on an idle host."""
 EARLY: Final = 0.02
@@ -185,9 +185,9 @@ class Watch:
         if observed is None:
             return None
         pids, usage = observed
-        if len(pids) > MOST:
-            self._missing[f"of its processes only the first {MOST} were looked at"] = None
-        everything = threads.processes(pids[:MOST])
+        everything, complete = threads.processes(pids[:MOST], MOST)
+        if not complete or len(pids) > MOST:
+            self._missing[f"only the first {MOST} of its threads were looked at"] = None
         processes = self._own(everything)
         found = {thread.id: thread for process in processes for thread in process.threads}
         runnable = sum(thread.state == "R" for thread in found.values())

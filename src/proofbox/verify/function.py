@@ -8,6 +8,7 @@ counters.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -19,6 +20,7 @@ from proofbox.errors import SandboxLost, VerifierFailed
 from proofbox.model.limits import Limits
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
+from proofbox.sandbox.commands import watch
 from proofbox.verify.ending import Evidence, out_of_memory, verdict_of
 from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START, Connection, Exchange, Gone
 from proofbox.verify.frames import frame
@@ -140,7 +142,9 @@ async def _examine(
     command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=backstop)
     program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
     await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
-    exchange = Exchange(command.channel, child, planned=len(planned), timeout=tests.timeout, watching=command.watch)
+    exchange = Exchange(
+        command.channel, child, planned=len(planned), timeout=tests.timeout, watching=partial(watch, command)
+    )
     try:
         found = await exchange.run()
     except VerifierFailed:
