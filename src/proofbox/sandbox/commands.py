@@ -107,8 +107,8 @@ class Commands:
     ) -> CommandResult:
         """See ``Sandbox.run``."""
         data = None if stdin is None else as_data(stdin, "stdin")
-        # Its pid tells it from its neighbours, should it reach a limit; alone it has none.
-        quiet = not self.life.channel.busy
+        # Its pid tells it from its neighbours, should it reach a limit; alone it has none. A repetition must be equal.
+        quiet = op is None and not self.life.channel.busy
         run = self.prepare(command, stdin=data is not None, quiet=quiet, **asked)
         if op is None:
             return await self._run(run, data)
