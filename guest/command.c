@@ -389,7 +389,7 @@ static void send_end(struct stream *s)
         field_bytes(&f, 11, s->result, s->result_length);
     }
     for (int i = 0; i < 3; i++)
-        source_tell(&s->sources[i]);
+        s->sources[i].untold = 0; /* END says it */
     stream_finish(s, MSG_END, &f);
     for (int i = 0; i < 3; i++)
         source_drop(&s->sources[i]);

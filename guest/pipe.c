@@ -86,13 +86,13 @@ void source_tell(struct source *source)
     frame_done(MSG_GUEST_DATA, FLAG_EOF, source->pipe, source->stream->number, 0);
 }
 
-/* A pipe mostly ends because its command does: the host is told of both at once, and woken once, if the end comes soon. */
+/* stdout and stderr mostly end because their command does: the host is told of that alone, if it comes soon. */
 static void end_of_source(struct source *source)
 {
     struct stream *stream = source->stream;
     source->untold = !source->drop;
     source_close(source);
-    if (stream->kind == STREAM_CONNECT || stream->exited)
+    if (source->pipe == 3)
         source_tell(source);
     else if (source->untold && !stream->tell_at)
         set_due(stream->tell_at = now_us() + TELL_US);

@@ -309,11 +309,10 @@ _Noreturn void spare_main(struct ends *ends, const char *likely_user)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     keep_only(ends);
     user_remember(likely_user);
-    memset(command_stack + sizeof command_stack - 16384, 0, 16384); /* pages that the start would fault in one by one */
+    memset(command_stack + sizeof command_stack - 8192, 0, 8192); /* what the start would fault in */
     u8 *message = malloc(MAX_PAYLOAD + 1);
     if (!message)
         _exit(1);
-    memset(message, 0, 4096);
     while ((n = recv(ends->control, message, MAX_PAYLOAD, 0)) < 0 && errno == EINTR)
         ;
     /* The guest has parsed the same bytes: what fails here is memory. */

@@ -81,6 +81,9 @@ class Guest:
         elif frame.type == frames.GUEST_CREDIT:
             self.credit[key] += guest.decode_credit(frame.payload)
         else:
+            if frame.type == frames.END:
+                end = guest.END_LAYOUT.decode(frame.payload)
+                self.eof |= {(frame.stream, pipe) for pipe in (1, 2) if not end.held_pipe(pipe)}
             self.frames[frame.stream].append(frame)
 
     def wait(self, stream: int, kind: int, patience: float = PATIENCE) -> Frame:

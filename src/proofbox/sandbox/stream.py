@@ -241,4 +241,5 @@ class Stream:
                 raise WireError(
                     f"END says {produced} bytes came out of pipe {pipe}, of which only {incoming.total} were sent"
                 )
+            incoming.eof = incoming.eof or not end.held_pipe(pipe)
         return end

@@ -151,21 +151,21 @@ class FrameDecoder:
     def _cut(self, data: bytes | bytearray | memoryview) -> tuple[list[Frame], int]:
         frames: list[Frame] = []
         at, end = 0, len(data)
-        with memoryview(data) as view:
-            while end - at >= 12:
-                length, kind, flags, pipe, stream = HEADER.unpack_from(view, at)
-                self._check(length, kind, flags, pipe, stream)
-                if end - at - 12 < length:
-                    break
-                payload = bytes(view[at + 12 : at + 12 + length])
-                at += 12 + length
-                self._first = False
-                if kind == RUN:
-                    whole = self._join(stream, payload, bool(flags & MORE))
-                    if whole is None:
-                        continue
-                    payload = whole
-                frames.append(Frame(kind, stream, payload, pipe, flags & EOF != 0))
+        unpack = HEADER.unpack_from
+        while end - at >= 12:
+            length, kind, flags, pipe, stream = unpack(data, at)
+            self._check(length, kind, flags, pipe, stream)
+            if end - at - 12 < length:
+                break
+            payload = bytes(data[at + 12 : at + 12 + length]) if length else b""
+            at += 12 + length
+            self._first = False
+            if kind == RUN:
+                whole = self._join(stream, payload, bool(flags & MORE))
+                if whole is None:
+                    continue
+                payload = whole
+            frames.append(Frame(kind, stream, payload, pipe, flags & EOF != 0))
         return frames, at
 
     def _check(self, length: int, kind: int, flags: int, pipe: int, stream: int) -> None:
