@@ -25,6 +25,8 @@ TIMES: Final = 10
 """Programs that compute for each processor, on a busy host."""
 BUSY_MOST: Final = 30
 """Seconds after which a load ends by itself, should its maker have died."""
+IDLE: Final = 0.4
+"""Share of the processors that others may use on a host that counts as idle."""
 FILES, FILE_BYTES = 40, 1 << 20
 SLOW_DISK: Final = 1 << 20
 """Bytes a second of a slow disk."""
@@ -68,16 +70,14 @@ class Experiment:
     slow_disk: bool = False
     open_stdin: bool = False
     cpus: float | None = None
-
-    @property
-    def idle_host(self) -> bool:
-        """Nothing else may take the processor from it."""
-        return not self.busy_host and not self.slow_disk
+    first: bool = False
+    """It is what it is only where nothing else takes the processor from it."""
 
 
 def experiments(choose: random.Random, seconds: float) -> list[Experiment]:
     """One of each, with parameters drawn at random, for a limit of so many seconds."""
-    locks = "touch a b; (flock 8; sleep .1; flock 9) 8>a 9>b & (flock 9; sleep .1; flock 8) 8>a 9>b & wait"
+    take = "(flock 8; : > {0}.held; until [ -e {1}.held ]; do sleep .02; done; flock 9) 8> {0} 9> {1} & "
+    locks = take.format("a", "b") + take.format("b", "a") + "wait"
     spin_then_wait = SPIN_THEN_WAIT.format(seconds=seconds * choose.uniform(0.1, 0.25))
     computing = {
         "busy loop": SPIN,
@@ -88,19 +88,20 @@ def experiments(choose: random.Random, seconds: float) -> list[Experiment]:
     }
     blocked = {
         "sleep": f"sleep {choose.randint(60, 999)}",
-        "deadlock of threads": f"exec python3 -c '{DEADLOCK}'",
         "deadlock of processes": locks,
         "a FIFO that nobody opens": "mkfifo f; cat f",
         "stops itself": "kill -STOP $$",
         "a stopped pipeline": f"(kill -STOP $(sh -c 'echo $PPID'); echo) | sort & sleep {choose.randint(60, 99)}",
-        "computes, then blocks": f"exec python3 -c '{spin_then_wait}'",
     }
-    found = [Experiment(name, "task", text) for name, text in computing.items()]
+    found = [Experiment(name, "task", text, first=True) for name, text in computing.items()]
     found += [Experiment(name, "hung", text) for name, text in blocked.items()]
+    two = f"({SPIN}) & {SPIN}"
     found += [
         Experiment("cat on an open stdin", "hung", "exec cat", open_stdin=True),
-        Experiment("its own quota", "task", SPIN, cpus=round(choose.uniform(0.1, 0.6), 2)),
-        Experiment("its own quota, two loops", "task", f"({SPIN}) & {SPIN}", cpus=round(choose.uniform(0.2, 0.8), 2)),
+        Experiment("deadlock of threads", "hung", f"exec python3 -c '{DEADLOCK}'", first=True),
+        Experiment("computes, then blocks", "hung", f"exec python3 -c '{spin_then_wait}'", first=True),
+        Experiment("its own quota", "task", SPIN, cpus=round(choose.uniform(0.1, 0.6), 2), first=True),
+        Experiment("its own quota, two loops", "task", two, cpus=round(choose.uniform(0.2, 0.8), 2), first=True),
     ]
     found += [Experiment(f"{name}, busy host", "host", text, busy_host=True) for name, text in computing.items()]
     found += [
@@ -121,13 +122,24 @@ async def run(host: Host, experiment: Experiment, seconds: float, data: Path) ->
         pids = _processes(box)
         with (
             slow_disk(data, pids) if experiment.slow_disk else nullcontext(),
-            first_in_line(pids) if experiment.idle_host else nullcontext(),
+            first_in_line(pids) if experiment.first else nullcontext(),
         ):
-            command = await box.start(experiment.text, cwd="/tmp", stdin=experiment.open_stdin, timeout=seconds, keep=0)
+            place = "/tmp" if host.level != "none" else None  # a place of its own there
+            command = await box.start(experiment.text, cwd=place, stdin=experiment.open_stdin, timeout=seconds, keep=0)
             outcome = (await command.wait()).outcome
     if not isinstance(outcome, HitLimit):
         raise AssertionError(f"{experiment.name} ended by itself: {outcome}")
     return outcome
+
+
+def is_fair(experiment: Experiment, hit: HitLimit) -> bool:
+    """The host was what the experiment says. A great weight alone does not make it idle: see ``first_in_line``."""
+    if not experiment.cpus or not experiment.first:
+        return True
+    seen = hit.evidence
+    if seen is None or seen.host is None or seen.host.others is None:
+        return True
+    return seen.host.others <= IDLE * processors() * seen.seen
 
 
 @contextmanager
