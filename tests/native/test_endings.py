@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,7 @@ async def test_a_blank_that_dies_is_not_used(runtime: NativeRuntime, open_box: O
         assert await eventually(lambda: len(blanks(launcher)) == 1)
         (blank,) = blanks(launcher)
         os.kill(blank, signal.SIGKILL)
+        assert await eventually(partial(gone, blank))
         async with open_box(name=f"box-{number}", limits=runtime_limits(runtime)) as box:
             assert (await box.run("echo on"))[1] == "on\n"
             assert box.handle.pid != blank
