@@ -72,6 +72,8 @@ class Experiment:
     cpus: float | None = None
     first: bool = False
     """It is what it is only where nothing else takes the processor from it."""
+    least: float = 0.0
+    """Seconds that it needs to become what it is."""
 
 
 def experiments(choose: random.Random, seconds: float) -> list[Experiment]:
@@ -107,7 +109,7 @@ def experiments(choose: random.Random, seconds: float) -> list[Experiment]:
     found += [
         Experiment("its own quota, busy host", "host", SPIN, busy_host=True, cpus=0.7),
         Experiment("sleep, busy host", "hung", blocked["sleep"], busy_host=True),
-        Experiment("deadlock of processes, busy host", "hung", locks, busy_host=True),
+        Experiment("deadlock of processes, busy host", "hung", locks, busy_host=True, least=2.0),
         Experiment("cat on an open stdin, busy host", "hung", "exec cat", busy_host=True, open_stdin=True),
         Experiment("a build on a slow disk", "host", "for f in /data/*; do sha256sum $f; done", slow_disk=True),
     ]
@@ -116,6 +118,7 @@ def experiments(choose: random.Random, seconds: float) -> list[Experiment]:
 
 async def run(host: Host, experiment: Experiment, seconds: float, data: Path) -> HitLimit:
     """Runs one to its limit. ``data``: a directory of files, by ``make_files``, on a disk."""
+    seconds = max(seconds, experiment.least)
     limits = Limits(cpus=experiment.cpus) if experiment.cpus else None
     volumes = (Volume(str(data), "/data"),) if experiment.slow_disk else ()
     async with host.open_sandbox("host", limits=limits, volumes=volumes) as box:
