@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UnknownTemplate,
         VerifierFailed,
     )
+    from proofbox.model.evidence import Evidence
     from proofbox.model.limits import DEFAULTS, Limits
     from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
     from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -53,6 +54,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "UnknownTemplate",
         "VerifierFailed",
     ),
+    "proofbox.model.evidence": ("Evidence",),
     "proofbox.model.limits": ("DEFAULTS", "Limits"),
     "proofbox.model.outcome": ("Exited", "HitLimit", "Killed", "Lost", "Outcome", "Signaled", "Usage"),
     "proofbox.model.spec": ("Level", "Network", "SandboxSpec", "Volume"),
@@ -78,6 +80,7 @@ __all__ = [
     "CommandUsage",
     "Connection",
     "CreateFailed",
+    "Evidence",
     "Exited",
     "FileFailed",
     "FileInfo",

@@ -111,8 +111,14 @@ class Watch:
         self._timer()
 
     def look(self) -> None:
-        """Looks now. At a runtime that cannot be looked into nothing happens."""
-        seen = self._seen()
+        """Looks now. At a runtime that cannot be looked into nothing happens, and on a host without Linux's /proc."""
+        try:
+            seen = self._seen()
+            host = pressure.look()
+        except (OSError, ValueError, LookupError) as error:
+            # Called by a timer, where nobody could catch it; without this look the evidence is thinner, that is all.
+            self._missing[f"a look failed: {type(error).__name__}: {error}"] = None
+            return
         if seen is None:
             self._missing["this runtime cannot be looked into from outside"] = None
             return
@@ -120,7 +126,7 @@ class Watch:
             return
         if self._last is not None:
             self._add(self._last[0], seen)
-        self._last = (seen, pressure.look())
+        self._last = (seen, host)
         self._first = self._first or self._last
         self._states = _described(seen.processes, self._root)
 
