@@ -34,6 +34,8 @@ CASES: dict[str, tuple[Evidence | None, Cause]] = {
     "was not let": (STARVED, "host"),
     "lost a little": (but(cpu=8.5, host=BUSY), "task"),
     "competed with itself only": (but(cpu=1.0), "task"),
+    "seemed to want more than its group ever waited": (but(cpu=1.0, host=BUSY, waits=0.3), "task"),
+    "was not let, says its group": (but(cpu=1.0, host=BUSY, waits=8.9), "host"),
     "used its own quota": (but(cpu=1.96, wanted=1.96, share=0.2, throttled=7.8, host=BUSY), "task"),
     "got half its own quota": (but(cpu=0.9, wanted=1.96, share=0.2, throttled=1.0, host=BUSY), "host"),
     "was held back by a quota around us": (

@@ -190,6 +190,9 @@ def test_v2_counters(tmp_path: Path) -> None:
     (group / "cpu.stat").write_text(
         "usage_usec 3000000\nuser_usec 2000000\nsystem_usec 1000000\nthrottled_usec 500000\n"
     )
+    (group / "cpu.pressure").write_text(
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=1250000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+    )
     (group / "memory.current").write_text("4096\n")
     (group / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\n")
     (group / "pids.events").write_text("max 5\n")
@@ -203,6 +206,7 @@ def test_v2_counters(tmp_path: Path) -> None:
         processes_now=3,
         process_denials=5,
         throttled=0.5,
+        cpu_waits=1.25,
     )
     assert cgroup_apply.oom_kills(plan) == 2
 

@@ -115,6 +115,7 @@ def _usage_v2(directory: str) -> Usage:
         processes_now=_number(directory, "pids.current"),
         process_denials=_keyed(directory, "pids.events", "max"),
         throttled=_scaled(_keyed(directory, "cpu.stat", "throttled_usec"), 1e-6),
+        cpu_waits=_scaled(_waits(directory), 1e-6),
     )
 
 
@@ -154,6 +155,15 @@ def _keyed(directory: str | None, name: str, key: str) -> int | None:
         if found == key:
             return int(value)
     return None
+
+
+def _waits(directory: str) -> int | None:
+    """Microseconds in which some process of the group waited for a processor; None where the kernel has no PSI."""
+    try:
+        first, _, _ = (_text(directory, "cpu.pressure") or "").partition("\n")
+    except OSError:  # there, and switched off
+        return None
+    return int(first.rpartition("total=")[2]) if first else None
 
 
 def _scaled(number: int | None, factor: float) -> float | None:

@@ -118,6 +118,8 @@ def shares_of(evidence: Evidence) -> Shares | None:
         # Nobody can lose more to others than these had: threads that only compete with each other lose nothing.
         others = host.others + (host.throttled or 0.0)
         lost = wanting * min(max(0.0, evidence.wanted - evidence.cpu), others) / evidence.wanted
+        if evidence.waits is not None:
+            lost = min(lost, evidence.waits / seen)
     disk, own, unexplained = _disk(evidence)
     ran = min(1.0, max(0.0, wanting - lost) + own)
     return Shares(

@@ -39,6 +39,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     wanted      CPU seconds that its threads used or waited for, no more than its share allows
     wanting     seconds in which at least one of them used or waited for a processor
     waited      CPU seconds that its threads waited on run queues, all added up (its own competition included)
+    waits       seconds in which some process of the sandbox waited (its group's PSI; ended processes are in it too)
     share       processors' worth that it may use: its own limit, or the host's processors
     throttled   CPU seconds for which its own limit held it back
     disk_wait   seconds in which none ran and one slept uninterruptibly in a file system or its device
@@ -64,6 +65,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     wanted: float | None = None
     wanting: float = 0.0
     waited: float = 0.0
+    waits: float | None = None
     share: float = 1.0
     throttled: float | None = None
     disk_wait: float = 0.0

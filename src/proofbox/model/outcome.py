@@ -73,4 +73,6 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     process_denials: int | None = None
     """How often a fork was refused by the limit on processes."""
     throttled: float | None = None
+    cpu_waits: float | None = None
+    """Seconds in which some process waited for a processor, or for its own quota (PSI of the group, version 2 only)."""
     disk: int | None = None

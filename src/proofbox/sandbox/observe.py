@@ -151,6 +151,7 @@ class Watch:
             cpu_user=_less(last.usage.cpu_user, first.usage.cpu_user),
             cpu_system=_less(last.usage.cpu_system, first.usage.cpu_system),
             throttled=_less(last.usage.throttled, first.usage.throttled),
+            waits=_less(last.usage.cpu_waits, first.usage.cpu_waits),
             share=self._share(),
             states=states,
             blocked=blocked,
