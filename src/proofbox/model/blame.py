@@ -27,6 +27,8 @@ IO_EXPLAINS: Final = 0.3
 """Of such sleep, in which the host had tasks waiting for disks or memory: then it was that."""
 FAST_DISK: Final = 64 << 20
 """Bytes moved in a second of waiting for a disk, from which on the disk served it well and the wait is its own."""
+WAITS_SLACK: Final = 1.5
+"""The kernel averages a group's waiting over processors: who waited on one is thinned by who ran on another."""
 SEEN_SHARE: Final = 0.4
 LEAST_LOOKS: Final = 2
 LEAST_SECONDS: Final = 0.04
@@ -119,7 +121,7 @@ def shares_of(evidence: Evidence) -> Shares | None:
         others = host.others + (host.throttled or 0.0)
         lost = wanting * min(max(0.0, evidence.wanted - evidence.cpu), others) / evidence.wanted
         if evidence.waits is not None:
-            lost = min(lost, evidence.waits / seen)
+            lost = min(lost, WAITS_SLACK * evidence.waits / seen)
     disk, own, unexplained = _disk(evidence)
     ran = min(1.0, max(0.0, wanting - lost) + own)
     return Shares(
