@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proofbox.errors import CreateFailed
-from proofbox.host import cgroup_apply
+from proofbox.host import cgroup_apply, cgroup_room
 from proofbox.host.cgroup import NOWHERE, PROCESS_RESERVE, TOP, Controller, Plan, find_place, plan_group
 from proofbox.host.cgroup_events import EventCounters
 from proofbox.model.limits import Limits
@@ -152,6 +152,23 @@ def test_v2_that_hands_nothing_down_is_no_place(tmp_path: Path) -> None:
     place = find_place(fabricate(tmp_path, V2_MOUNTS.format(root="/docker/f00", mode="rw"), "0::/\n", files))
     assert not place.directories
     assert "delegated" in place.missing[0]
+
+
+def test_v2_our_own_group_is_crowded_when_only_its_processes_stand_in_the_way(tmp_path: Path) -> None:
+    """A scope that is delegated to us with us in it: no place yet, but one that can be made."""
+    files = v2_group("/job.scope", "cpu memory pids\n", "", "77\n")
+    place = find_place(fabricate(tmp_path, V2_MOUNTS.format(root="/", mode="rw"), "0::/job.scope\n", files))
+    if os.geteuid() == 0:  # the fabricated root group has no files, and so is not taken
+        assert not place.directories
+    assert place.crowded == tmp_path / "sys/fs/cgroup/job.scope"
+
+
+def test_only_ancestors_and_descendants_make_room() -> None:
+    """A group is split only if all who live in it are family; the kernel's own threads are not."""
+    with subprocess.Popen(["sleep", "60"]) as child:
+        family = cgroup_room._family({os.getpid(), os.getppid(), child.pid, 2})
+        child.kill()
+    assert family == {os.getpid(), os.getppid(), child.pid} - {0}
 
 
 def test_no_hierarchy_at_all(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ class Place:
     swap: bool = False
     """Swap can be limited."""
     missing: tuple[str, ...] = ()
+    crowded: Path | None = None
+    """Our own v2 group, if it could have groups below it but for its processes: see ``cgroup_room``."""
 
     def roots(self) -> tuple[Path, ...]:
         """The distinct directories."""
@@ -109,7 +111,8 @@ def own_groups(controller: Controller) -> tuple[Path, ...]:
 
 def _nowhere(*tried: Place) -> Place:
     reasons = tuple(reason for place in tried for reason in place.missing)
-    return Place(0, {}, missing=reasons or NOWHERE.missing)
+    crowded = next((place.crowded for place in tried if place.crowded), None)
+    return Place(0, {}, missing=reasons or NOWHERE.missing, crowded=crowded)
 
 
 def _mounts(mountinfo: str) -> list[_Mount]:
@@ -193,6 +196,8 @@ def _find_v2(root: Path, mounts: list[_Mount], own: str) -> Place:
         2,
         {},
         missing=(f"no control group from {here} up to {point} is delegated, with controllers, to uid {os.geteuid()}",),
+        # As the root group it would be asked whether it could split if nobody were in it.
+        crowded=here if _usable_v2(here, root_group=True) else None,
     )
 
 

@@ -15,8 +15,9 @@ from anyio.lowlevel import RunVar
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
-from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, advance_roots, find_place, plan_group
+from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, advance_roots, plan_group
 from proofbox.host.cgroup_events import EventCounters
+from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind
@@ -121,7 +122,7 @@ class NativeRuntime(_Read):
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._ids: Ids = find_ids()
-        self._place: Place = find_place()
+        self._place: Place = claim_place()
         # With a single id inside, the kernel's limit for each user is one for the whole sandbox.
         self._enforces: frozenset[LimitKind] = (
             ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})

@@ -25,6 +25,7 @@ import msgspec
 from proofbox.errors import CreateFailed, ProofboxError, Refused
 from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.cgroup_events import EventCounters
+from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.outcome import Usage
@@ -103,7 +104,7 @@ class OciRuntime(_Read):
     def __post_init__(self) -> None:
         self.name = self.binary or "oci"
         self._program = bundle.find_program(self.binary)
-        self._place = cgroup.find_place()
+        self._place = claim_place()
 
     async def probe(self) -> Probe:
         """Runs one real sandbox, for some seconds at most: nothing else proves that the kernel lets it."""
