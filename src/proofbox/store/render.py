@@ -17,7 +17,7 @@ WIDTH: Final = 100
 SHOWN: Final = 20
 """Lines of a list that are shown; the JSON has all."""
 
-PHASES: Final = ("queue", "agent", "create", "start", "calls", "collect", "destroy", "verify")
+PHASES: Final = ("queue", "agent", "turn", "create", "start", "calls", "collect", "destroy", "verify")
 
 _MEANING: Final = {
     "passed": "reward 1",
@@ -83,7 +83,7 @@ def _head(report: Report) -> str:
 
 
 def _limits_of(limits: Limits) -> str:
-    sizes = ("memory", "process_memory", "disk", "output")
+    sizes = ("memory", "memory_reserve", "process_memory", "disk", "output")
     texts = ((kind, getattr(limits, kind)) for kind in limits.asked())
     return ", ".join(f"{kind} {value / MIB:g} MiB" if kind in sizes else f"{kind} {value:g}" for kind, value in texts)
 

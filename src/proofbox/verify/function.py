@@ -7,6 +7,7 @@ counters.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from proofbox.sandbox.host import Host
     from proofbox.sandbox.result import CommandResult
 
+AT_ONCE: Final = 2
+"""Candidates for each processor that are judged at once; others wait, and waiting counts against nobody. More would not
+be faster, and a few endless loops would starve each other until each looks like the host's fault."""
 LOG: Final = 4096
 """Bytes of each of stdout and stderr that are kept for a person."""
 OUTPUT: Final = 64 << 20
@@ -44,7 +48,7 @@ LEAVE: Final = 0.5
 
 
 class FunctionVerifier:
-    """Use as an async context manager; it holds the graders. Any number of ``judge`` may run at once.
+    """Use as an async context manager; it holds the graders. Any number of ``judge`` may be called at once.
 
     ``limits`` are for the candidates' sandboxes, where the task is silent. After the context every sandbox is gone.
     """
@@ -55,6 +59,7 @@ class FunctionVerifier:
         self._group: TaskGroup | None = None
         self._graders: Graders | None = None
         self._unplanned: set[str] = set()
+        self._turns = anyio.CapacityLimiter(AT_ONCE * len(os.sched_getaffinity(0)))
 
     async def __aenter__(self) -> Self:
         self._group = anyio.create_task_group()
@@ -99,7 +104,14 @@ class FunctionVerifier:
         """None if the tests did not call as planned: another sandbox has to do it, without a plan."""
         if self._graders is None:
             raise RuntimeError("FunctionVerifier is used outside of its async context")
-        grader = await self._graders.get(task.template)
+        asked = anyio.current_time()
+        async with self._turns:
+            return await self._turn(self._graders, task, candidate, planned, asked)
+
+    async def _turn(
+        self, graders: Graders, task: Task, candidate: Candidate, planned: Sequence[bytes], asked: float
+    ) -> Verdict | None:
+        grader = await graders.get(task.template)
         limits = task.limits.over(self._limits)
         begun = anyio.current_time()
         # The grader's child reads the tests while the candidate's sandbox is made.
@@ -119,6 +131,7 @@ class FunctionVerifier:
         if found.word == "again":
             return None
         timings = {
+            "turn": begun - asked,
             "create": created - begun,
             "start": found.start,
             "calls": found.calls,
