@@ -22,15 +22,15 @@ PHASES: Final = ("queue", "agent", "turn", "create", "start", "calls", "collect"
 _MEANING: Final = {
     "passed": "reward 1",
     "failed": "reward 0: judged, wrong",
-    "limit": "reward 0: a limit that is the candidate's own doing; none where masked, see below",
+    "limit": "reward 0: its own doing; masked: none",
     "infrastructure": "no reward: host, agent or verifier broke",
     "not_run": "no reward: never judged",
 }
 
 _CAUSES: Final[dict[Cause, str]] = {
     "task": "its own doing",
-    "hung": "blocked: has a reward only where the task says so",
-    "host": "the host's doing: no ending, a new attempt",
+    "hung": "blocked: masked by default",
+    "host": "the host's: a new attempt",
     "unknown": "cannot be told: no reward",
 }
 
