@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -84,16 +85,18 @@ async def test_a_second_writer_is_refused_while_the_first_one_lives(tmp_path: Pa
     assert len(list(LogReader(tmp_path / "log"))) == 1
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """No file of this process can grow beyond 3,000 bytes."""
+    """No file of this process can grow beyond 3,000 bytes. Not a fixture: pytest may be writing its own log to one."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_a_full_disk_stops_the_body_at_once(tmp_path: Path, small_files: None) -> None:
+async def test_a_full_disk_stops_the_body_at_once(tmp_path: Path) -> None:
     """A body that waits for something else is cancelled, and StoreFailed comes out; what was acknowledged is whole."""
     acknowledged: list[float] = []
 
@@ -104,13 +107,13 @@ async def test_a_full_disk_stops_the_body_at_once(tmp_path: Path, small_files: N
                 await writer.flush()
             await anyio.sleep_forever()
 
-    with anyio.fail_after(10), pytest.raises(StoreFailed, match="make room"):
+    with small_files(), anyio.fail_after(10), pytest.raises(StoreFailed, match="make room"):
         await fill()
     assert acknowledged
     assert [event.at for event in LogReader(tmp_path / "log")] == acknowledged
 
 
-async def test_a_blob_that_cannot_be_kept_keeps_its_event_out_of_the_log(tmp_path: Path, small_files: None) -> None:
+async def test_a_blob_that_cannot_be_kept_keeps_its_event_out_of_the_log(tmp_path: Path) -> None:
     """No event names bytes that are not there."""
 
     async def fill() -> None:
@@ -120,7 +123,7 @@ async def test_a_blob_that_cannot_be_kept_keeps_its_event_out_of_the_log(tmp_pat
             await writer.append(RunOpened(at=2.0), blobs=[b"z" * 9000])
             await anyio.sleep_forever()
 
-    with anyio.fail_after(10), pytest.raises(StoreFailed, match="could not be kept"):
+    with small_files(), anyio.fail_after(10), pytest.raises(StoreFailed, match="could not be kept"):
         await fill()
     assert [event.at for event in LogReader(tmp_path / "log")] == [1.0]
     assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
