@@ -104,7 +104,7 @@ class SandboxLost(ProofboxError):
         super().__init__(message)
         self.reason = reason
         self.limit = limit
-        """The ``HitLimit`` that fired, where that was the host's doing."""
+        """The ``HitLimit`` that ended it, where one did; or one that fired and was the host's doing."""
 
 
 class CreateFailed(SandboxLost):

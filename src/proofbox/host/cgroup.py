@@ -9,15 +9,17 @@ Finding the place reads files; a plan is a pure value. Who carries it out differ
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from proofbox.model.limits import LimitKind, Limits
 
-Controller = Literal["memory", "pids", "cpu", "cpuacct"]
-CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu", "cpuacct")
+Controller = Literal["memory", "pids", "cpu", "cpuacct", "cpuset"]
+CONTROLLERS: Final[tuple[Controller, ...]] = ("memory", "pids", "cpu", "cpuacct", "cpuset")
+BY_LIMIT: Final[frozenset[Controller]] = frozenset({"cpu", "cpuset"})
+"""Of which only a sandbox with a limit on processors has a group of its own, at v1."""
 
 PROCESS_RESERVE: Final = 16
 """Processes over the limit on them for the guest and the supervisors that it puts above commands."""
@@ -50,8 +52,14 @@ class Place:
 
     def enforces(self) -> frozenset[LimitKind]:
         """The limits that groups at this place enforce."""
-        kinds: Mapping[Controller, LimitKind] = {"memory": "memory", "pids": "processes", "cpu": "cpus"}
-        return frozenset(kind for controller, kind in kinds.items() if controller in self.directories)
+        kinds: Mapping[LimitKind, Controller] = {
+            "memory": "memory",
+            "memory_reserve": "memory",
+            "processes": "pids",
+            "cpus": "cpu",
+            "cpu_time": "cpuacct",
+        }
+        return frozenset(kind for kind, controller in kinds.items() if controller in self.directories)
 
 
 NOWHERE: Final = Place(0, {}, missing=("no control group hierarchy that this process may write",))
@@ -203,7 +211,7 @@ def _find_v2(root: Path, mounts: list[_Mount], own: str) -> Place:
 
 def _usable_v2(group: Path, *, root_group: bool) -> tuple[Controller, ...]:
     """Controllers that children of this group have or can be given."""
-    wanted = {"memory", "pids", "cpu"}
+    wanted = {"memory", "pids", "cpu", "cpuset"}
     try:
         available = set((group / "cgroup.controllers").read_text().split()) & wanted
         given = set((group / "cgroup.subtree_control").read_text().split()) & wanted
@@ -220,13 +228,19 @@ def _usable_v2(group: Path, *, root_group: bool) -> tuple[Controller, ...]:
     return tuple(controller for controller in CONTROLLERS if controller in usable or controller == "cpuacct")
 
 
-def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
-    """The plan for one sandbox. A limit that the place cannot enforce is not in it: refuse it before."""
+def plan_group(place: Place, owner: str, sandbox: str, limits: Limits, processors: Sequence[int] = ()) -> Plan:
+    """The plan for one sandbox. A limit that the place cannot enforce is not in it: refuse it before.
+
+    ``processors`` are those that it may run on, none for all; ``cgroup_apply.split_processors`` comes before.
+    """
     if not place.directories:
         return Plan()
     if place.version == 2:
-        return _plan_v2(place, owner, sandbox, limits)
-    wanted = [each for each in CONTROLLERS if each in place.directories and (each != "cpu" or limits.cpus is not None)]
+        return _plan_v2(place, owner, sandbox, limits, processors)
+    own = set(place.directories) - BY_LIMIT
+    own |= {"cpu"} if limits.cpus is not None else set()
+    own |= {"cpuset"} if processors else set()
+    wanted = [each for each in CONTROLLERS if each in place.directories and each in own]
     paths = {each: f"{place.directories[each]}/{TOP}/{owner}/{sandbox}" for each in wanted}
     values: list[tuple[str, str]] = []
     if limits.memory is not None and "memory" in paths:
@@ -235,11 +249,15 @@ def plan_group(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
             values.append((f"{paths['memory']}/memory.memsw.limit_in_bytes", str(limits.memory)))
         else:
             values.append((f"{paths['memory']}/memory.swappiness", "0"))
+    if limits.memory_reserve is not None and "memory" in paths:
+        values.append((f"{paths['memory']}/memory.soft_limit_in_bytes", str(limits.memory_reserve)))
     if limits.processes is not None and "pids" in paths:
         values.append((f"{paths['pids']}/pids.max", str(limits.processes + PROCESS_RESERVE)))
     if limits.cpus is not None and "cpu" in paths:
         values.append((f"{paths['cpu']}/cpu.cfs_period_us", str(PERIOD_US)))
         values.append((f"{paths['cpu']}/cpu.cfs_quota_us", str(_quota(limits.cpus))))
+    if "cpuset" in paths:
+        values.append((f"{paths['cpuset']}/cpuset.cpus", ",".join(map(str, processors))))
     directories = tuple(dict.fromkeys(paths.values()))
     values += [(f"{directory}/cgroup.procs", "") for directory in directories]
     return Plan(directories, tuple(values), paths, 1)
@@ -252,21 +270,25 @@ def advance_roots(place: Place, owner: str) -> tuple[str, ...]:
     """
     if place.version == 2:
         return ()
-    found = (f"{directory}/{TOP}/{owner}" for each, directory in place.directories.items() if each != "cpu")
+    found = (f"{directory}/{TOP}/{owner}" for each, directory in place.directories.items() if each not in BY_LIMIT)
     return tuple(dict.fromkeys(found))
 
 
-def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits) -> Plan:
+def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits, processors: Sequence[int]) -> Plan:
     directory = f"{place.roots()[0]}/{TOP}/{owner}/{sandbox}"
     values: list[tuple[str, str]] = []
     if limits.memory is not None and "memory" in place.directories:
         values.append((f"{directory}/memory.max", str(limits.memory)))
         if place.swap:
             values.append((f"{directory}/memory.swap.max", "0"))
+    if limits.memory_reserve is not None and "memory" in place.directories:
+        values.append((f"{directory}/memory.low", str(limits.memory_reserve)))
     if limits.processes is not None and "pids" in place.directories:
         values.append((f"{directory}/pids.max", str(limits.processes + PROCESS_RESERVE)))
     if limits.cpus is not None and "cpu" in place.directories:
         values.append((f"{directory}/cpu.max", f"{_quota(limits.cpus)} {PERIOD_US}"))
+    if processors and "cpuset" in place.directories:
+        values.append((f"{directory}/cpuset.cpus", ",".join(map(str, processors))))
     values.append((f"{directory}/cgroup.procs", ""))
     return Plan((directory,), tuple(values), dict.fromkeys(place.directories, directory), 2)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -46,10 +47,36 @@ def prepare(place: Place, owner: str) -> tuple[str, ...]:
 
 
 def _hand_down(place: Place, groups: Iterable[Path]) -> None:
-    wanted = [controller for controller in place.directories if controller != "cpuacct"]
+    _add_controllers((each for each in place.directories if each not in ("cpuacct", "cpuset")), groups)
+
+
+def split_processors(place: Place, owner: str) -> None:
+    """Lets the groups of this owner have processors of their own. Before the first such group; safe to repeat.
+
+    It is not part of ``prepare``: who sets no limit on processors pays nothing for it. Raises ``CreateFailed``.
+    """
+    root = place.directories.get("cpuset")
+    if root is None:
+        return
+    groups = (root, root / TOP, root / TOP / owner)
+    if place.version == 2:
+        _add_controllers(("cpuset",), groups)
+        return
+    try:
+        for above, group in pairwise(groups):
+            for name in ("cpus", "mems"):  # a v1 group has none until it is told, and nobody can join it
+                if not (group / f"cpuset.{name}").read_text().strip():
+                    (group / f"cpuset.{name}").write_text((above / f"cpuset.effective_{name}").read_text())
+            (group / "cgroup.clone_children").write_text("1")
+    except OSError as error:
+        raise CreateFailed(f"control group {error.filename}: {error.strerror}", "cgroup") from error
+
+
+def _add_controllers(wanted: Iterable[str], groups: Iterable[Path]) -> None:
+    wanted = set(wanted)
     for group in groups:
         control = group / "cgroup.subtree_control"
-        lacking = set(wanted) - set(control.read_text().split())
+        lacking = wanted - set(control.read_text().split())
         if not lacking:
             continue
         try:

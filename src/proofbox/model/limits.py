@@ -8,13 +8,16 @@ import msgspec
 
 LimitKind = Literal[
     "memory",
+    "memory_reserve",
     "process_memory",
     "processes",
     "cpus",
+    "cpu_time",
     "disk",
     "inodes",
     "open_files",
     "wall",
+    "idle",
     "command_wall",
     "output",
 ]
@@ -26,26 +29,32 @@ MIB: Final = 1 << 20
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a sandbox may use at most. Each that is set is enforced, or the sandbox is refused.
 
-    memory          bytes of all its processes, page cache of its files and swap together
+    memory          bytes of all its processes, page cache of its files and swap together; more is killed for
+    memory_reserve  bytes of these that the kernel leaves it while others have more than theirs; never a reason to kill
     process_memory  bytes of address space of each single process (what a host without cgroups can enforce)
     processes       processes and threads alive at once, the guest's own few not counted
-    cpus            processors' worth of CPU time per second (2.5 is two and a half)
+    cpus            processors' worth of CPU time per second (2.5 is two and a half; three are seen inside)
+    cpu_time        CPU seconds of the whole sandbox, its ended processes included
     disk            bytes in the writable layer
     inodes          files, directories and links in the writable layer
     open_files      file descriptors of one process
     wall            seconds from the sandbox's start until it is ended, whatever it does
+    idle            seconds in which no command runs and nothing is asked of it, after which it is ended
     command_wall    seconds for one command, where the command has no deadline of its own
     output          bytes that one command may write to stdout and stderr together before it is ended
     """
 
     memory: int | None = None
+    memory_reserve: int | None = None
     process_memory: int | None = None
     processes: int | None = None
     cpus: float | None = None
+    cpu_time: float | None = None
     disk: int | None = None
     inodes: int | None = None
     open_files: int | None = None
     wall: float | None = None
+    idle: float | None = None
     command_wall: float | None = None
     output: int | None = None
 
@@ -61,13 +70,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 DEFAULTS: Final = Limits(
     memory=1024 * MIB,
+    memory_reserve=None,
     process_memory=None,
     processes=256,
     cpus=None,
+    cpu_time=None,
     disk=1024 * MIB,
     inodes=200_000,
     open_files=1024,
     wall=3600.0,
+    idle=None,
     command_wall=None,
     output=None,
 )

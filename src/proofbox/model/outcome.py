@@ -12,7 +12,9 @@ from proofbox.model.limits import LimitKind
 Cause = Literal["task", "hung", "host", "unknown"]
 """Whose doing a limit was. ``unknown`` until evidence is classified; counters of the kernel prove ``task``."""
 
-LostReason = Literal["channel", "protocol", "guest", "memory", "wall", "host", "create", "cancelled"]
+LostReason = Literal[
+    "channel", "protocol", "guest", "memory", "wall", "cpu_time", "idle", "host", "create", "cancelled"
+]
 
 
 class Exited(msgspec.Struct, frozen=True, tag="exited"):

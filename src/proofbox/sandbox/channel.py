@@ -94,6 +94,11 @@ class Channel:
         """Some operation has not ended."""
         return bool(self._streams)
 
+    @property
+    def operations(self) -> int:
+        """How many there were so far, those that go on included."""
+        return self._next - 1
+
     async def hello(self, life_ms: int, unisolated: bool) -> guest.GuestHello:
         """The handshake. Raises ``SandboxLost`` if the channel breaks; the deadline is the caller's."""
         payload = guest.HOST_HELLO_LAYOUT.encode(guest.HostHello(life_ms=life_ms, unisolated=unisolated))

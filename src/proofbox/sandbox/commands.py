@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import posixpath
 import resource
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 from time import perf_counter, time
 from typing import Any, Final, Literal
 
@@ -17,7 +18,7 @@ from proofbox.errors import InvalidInput, ProofboxError, Refused, SandboxLost
 from proofbox.kit.loop import Stop, later
 from proofbox.model.blame import cause_of
 from proofbox.model.limits import Limits
-from proofbox.model.outcome import HitLimit, Usage
+from proofbox.model.outcome import Exited, HitLimit, Outcome, Signaled, Usage
 from proofbox.sandbox.channel import READ_SIZE, Channel
 from proofbox.sandbox.connection import Connection
 from proofbox.sandbox.given import as_args, as_count, as_data, as_env, as_path, as_seconds, as_user, is_root
@@ -36,6 +37,8 @@ limit.
 """
 KILL_SECONDS: Final = 5.0
 MESSAGE_MOST: Final = 16 << 20
+ENDED_BY_CPU_TIME: Final = (Signaled(signal.SIGXCPU), Exited(128 + signal.SIGXCPU))
+"""What the kernel's limit on the CPU time of one process looks like; a program can look like that by itself."""
 REMEMBERED: Final = 256
 """Ended commands that are still listed by id."""
 
@@ -63,6 +66,10 @@ class Setting:
         self.fields = tuple([b"%b=%b" % item for item in self.env.items()])
         asked = ((resource.RLIMIT_NOFILE, self.limits.open_files), (resource.RLIMIT_AS, self.limits.process_memory))
         self.rlimits = tuple([(int(which), value, value) for which, value in asked if value is not None])
+        if self.limits.cpu_time is not None:
+            # The clock of the whole sandbox is kept by this process; should it hang, the kernel ends each of them.
+            most = ceil(self.limits.cpu_time)
+            self.rlimits += ((int(resource.RLIMIT_CPU), most, most + 1),)
 
     def env_with(self, env: Mapping[str, str] | None) -> tuple[bytes, ...]:
         """The whole environment of a command, as ``NAME=value``."""
@@ -206,12 +213,7 @@ class Commands:
     ) -> CommandResult:
         """The result of an operation that is over. Raises ``SandboxLost``, ``OperationFailed``, ``Busy``."""
         if stream.error is not None:
-            if stream.error.reason != "wall":
-                raise stream.lost()
-            limit = self._setting.limits.wall or 0.0
-            elapsed = perf_counter() - stream.begun
-            hit = HitLimit(kind="wall", limit=limit, used=self.life.age(), elapsed=elapsed)
-            return cut_short(stream, await self._blamed(hit, stream, watch), elapsed)
+            return await self._cut_short(stream, stream.error, watch)
         if stream.refused is not None:
             raise refusal(stream.refused, f"command {stream.id} in sandbox {self.life.spec.id}", run)
         self._quiet = None
@@ -224,6 +226,8 @@ class Commands:
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)
+        if self._setting.limits.cpu_time is not None and result.outcome in ENDED_BY_CPU_TIME:
+            result = replace(result, outcome=await self._cpu_time(result))
         if isinstance(result.outcome, HitLimit):
             result = replace(result, outcome=await self._blamed(result.outcome, stream, watch))
         if result.left_running != 0:
@@ -280,6 +284,30 @@ class Commands:
         wall = self._setting.limits.wall
         limit = min(stream.deadline or inf, inf if wall is None else wall - self.life.age())
         return Watch(self.life, limit, lambda: stream.pid) if 0 < limit < inf else None
+
+    async def _cut_short(self, stream: Stream, error: SandboxLost, watch: Watch | None) -> CommandResult:
+        """The result of a command whose sandbox was ended by a limit of its own; else the loss is raised."""
+        elapsed = perf_counter() - stream.begun
+        if error.reason == "wall":
+            limit = self._setting.limits.wall or 0.0
+            hit = HitLimit(kind="wall", limit=limit, used=self.life.age(), elapsed=elapsed)
+        elif error.reason == "cpu_time" and isinstance(error.limit, HitLimit):
+            hit = msgspec.structs.replace(error.limit, elapsed=elapsed)
+        else:
+            raise stream.lost()
+        return cut_short(stream, await self._blamed(hit, stream, watch), elapsed)
+
+    async def _cpu_time(self, result: CommandResult) -> Outcome:
+        """Whether SIGXCPU was the kernel's: the counter of the whole sandbox says so, not the signal."""
+        limit = self._setting.limits.cpu_time or 0.0
+        try:
+            usage = await self.life.usage()
+        except ProofboxError:
+            return result.outcome
+        used = (usage.cpu_user or 0.0) + (usage.cpu_system or 0.0)
+        if used < limit:
+            return result.outcome
+        return HitLimit(kind="cpu_time", limit=limit, used=used, elapsed=result.elapsed, cause="task")
 
     async def _blamed(self, hit: HitLimit, stream: Stream, watch: Watch | None) -> HitLimit:
         """The limit with all that is known of it: when, which command, and for those on time whose doing it was."""

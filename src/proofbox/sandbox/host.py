@@ -27,7 +27,7 @@ from proofbox.sandbox.lifecycle import Life
 from proofbox.templates.store import open_store
 
 BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
-    {"wall", "command_wall", "output", "open_files", "process_memory"}
+    {"wall", "idle", "command_wall", "output", "open_files", "process_memory"}
 )
 """Limits that commands get from here, at whatever runtime."""
 

@@ -10,6 +10,7 @@ import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
+from math import inf
 from time import perf_counter
 from typing import Final, Literal, TypeVar, cast
 
@@ -22,6 +23,7 @@ from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import CanCountEvents, CanObserve, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
+from proofbox.sandbox.clocks import start_clocks
 
 log = logging.getLogger("proofbox.sandbox")
 
@@ -66,9 +68,11 @@ class Life:
         self._template = template
         self._channel: Channel | None = None
         self._error: SandboxLost | None = None
+        self._late: CreateFailed | None = None
         self._begun = 0.0
         self._gone = anyio.Event()
         self._stop_wall: Stop | None = None
+        self._stop_clocks: Stop | None = None
         self._explaining: Background | None = None
         self._ending: Background | None = None
 
@@ -86,10 +90,16 @@ class Life:
     async def open(self) -> None:
         """Create, start, connect, greet. Raises ``CreateFailed``; then, and when cancelled, nothing of it is left."""
         try:
-            self.handle = await self._step("creating", "create", CREATE_SECONDS, self._create)
-            await self._step("starting", "start", START_SECONDS, self._start)
-            await self._step("connecting", "connect", HELLO_SECONDS, self._connect)
+            # One scope for all steps, whose deadline each sets anew: a scope costs as much as two system calls.
+            with anyio.CancelScope() as scope:
+                self.handle = await self._step(scope, "creating", "create", CREATE_SECONDS, self._create)
+                await self._step(scope, "starting", "start", START_SECONDS, self._start)
+                await self._step(scope, "connecting", "connect", HELLO_SECONDS, self._connect)
+            if self._late:
+                raise self._late
             self._move("live")
+            if self.spec.limits.cpu_time is not None or self.spec.limits.idle is not None:
+                self._stop_clocks = start_clocks(self)
         except (CreateFailed, ProtocolViolation) as error:
             await self.end(error)
             raise
@@ -108,9 +118,15 @@ class Life:
         not.
         """
         self._finish(error)
-        if self._ending is not None:
+        if self._ending is None:
+            return
+        try:
+            await self._ending.wait()
+        except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self._ending.wait()
+            if anyio.current_effective_deadline() > -inf:
+                raise  # asyncio's own, which comes once; that of a scope comes again at the next wait
 
     async def wait(self) -> SandboxLost:
         """Waits until it is gone; the reason. Safe to cancel."""
@@ -162,17 +178,19 @@ class Life:
         """Seconds since its start."""
         return perf_counter() - self._begun if self._begun else 0.0
 
-    async def _step(self, state: State, phase: str, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
+    async def _step(
+        self, scope: anyio.CancelScope, state: State, phase: str, seconds: float, work: Callable[[], Awaitable[T]]
+    ) -> T:
         self._move(state)
         begun = perf_counter()
+        scope.deadline = anyio.current_time() + seconds
         try:
-            with anyio.fail_after(seconds):
-                return await work()
-        except TimeoutError:
-            message = f"sandbox {self.spec.id}: {self._runtime.name} was {state} for more than {seconds:g} s"
-            raise CreateFailed(f"{message}; the host is overloaded, or `proofbox doctor` tells why", phase) from None
+            return await work()
         finally:
             self.timings[phase] = perf_counter() - begun
+            if scope.cancel_called and self._late is None:
+                message = f"sandbox {self.spec.id}: {self._runtime.name} was {state} for more than {seconds:g} s"
+                self._late = CreateFailed(f"{message}; the host is overloaded, or `proofbox doctor` tells why", phase)
 
     async def _create(self) -> Handle:
         return await self._runtime.create(self.spec, self._template)
@@ -230,6 +248,8 @@ class Life:
         self._move("ending")
         if self._stop_wall is not None:
             self._stop_wall()
+        if self._stop_clocks is not None:
+            self._stop_clocks()
         if self._channel is not None:
             self._channel.fail(self._error)
         if self.handle is None:
@@ -239,21 +259,26 @@ class Life:
 
     async def _destroy(self) -> None:
         assert self.handle is not None
+        assert self._ending is not None
         begun = perf_counter()
         where = f"sandbox {self.spec.id}: runtime {self._runtime.name}"
+        removed = False
+        stop = later(DESTROY_SECONDS, self._ending.cancel)
         try:
-            with anyio.move_on_after(DESTROY_SECONDS, shield=True) as scope:
-                for pause in DESTROY_PAUSES:
-                    try:
-                        await self._runtime.destroy(self.handle)
-                        return
-                    except (ProofboxError, OSError) as error:
-                        log.warning("%s could not remove all of it, and tries again: %s", where, error)
-                        await anyio.sleep(pause)
-            late = f" in {DESTROY_SECONDS:g} s" if scope.cancelled_caught else ""
-            log.error("%s did not remove it%s; what is left is swept after this process", where, late)
+            for pause in DESTROY_PAUSES:
+                try:
+                    await self._runtime.destroy(self.handle)
+                    removed = True
+                    return
+                except (ProofboxError, OSError) as error:
+                    log.warning("%s could not remove all of it, and tries again: %s", where, error)
+                    await anyio.sleep(pause)
         finally:
+            stop()
             self.timings["destroy"] = perf_counter() - begun
+            if not removed:
+                taken = self.timings["destroy"]
+                log.error("%s did not remove it in %.1f s; what is left is swept after this process", where, taken)
             self._move("ended")
 
     def _move(self, state: State) -> None:

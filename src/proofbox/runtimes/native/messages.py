@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -126,8 +126,15 @@ def encode_setup(
     return _whole(parts)
 
 
-def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, processes: int | None) -> bytes:
-    """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them."""
+def encode_launch(
+    spec: SandboxSpec,
+    template: Template,
+    plan: Plan,
+    *,
+    processes: int | None,
+    shown: Sequence[tuple[str, str]] = (),
+) -> bytes:
+    """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them; ``shown`` as volumes, but theirs win."""
     limits = spec.limits
     parts = [bytes([Kind.LAUNCH]), _text(Launch.ID, spec.id), _text(Launch.HOSTNAME, spec.hostname)]
     if spec.network == "host":
@@ -139,9 +146,10 @@ def encode_launch(spec: SandboxSpec, template: Template, plan: Plan, *, processe
     if processes is not None:
         parts.append(_number(Launch.PROCESSES, processes))
     volumes = [(volume.target, volume.source) for volume in spec.volumes]
+    taken = {target for target, _ in volumes}
     if spec.network == "host":
-        taken = {target for target, _ in volumes}
         volumes += [(name, name) for name in NAME_FILES if name not in taken and os.path.exists(name)]
+    volumes += [each for each in shown if each[0] not in taken]
     if len(template.layers) + len(volumes) > TREES_MAX:
         raise InvalidInput(
             f"sandbox {spec.id}: {len(template.layers)} layers and {len(volumes)} volumes; "

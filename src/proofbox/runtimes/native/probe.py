@@ -13,6 +13,7 @@ from proofbox.errors import CreateFailed, InvalidInput, Refused
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import Ids
 from proofbox.host.owner import Owner
+from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -97,6 +98,8 @@ def notes(ids: Ids, place: Place) -> tuple[str, ...]:
         absent = [each for each in ("memory", "pids", "cpu") if each not in place.directories]
         found += (f"controller {each} is not used" for each in absent)
         found += place.missing
+        if "cpu" in place.directories and "cpuset" not in place.directories:
+            found.append(CAN_WIDEN)
     if place.version == 1 and "memory" in place.directories and not place.swap and _has_swap():
         found.append("swap is not counted: the kernel keeps no count of it (boot with swapaccount=1, or swapoff -a)")
     return tuple(found)
@@ -108,6 +111,7 @@ def facts(ids: Ids, place: Place) -> dict[str, str]:
         "kernel": platform.release(),
         "ids": "65536 for each sandbox" if ids.full else "1",
         "cgroup": f"v{place.version}" if place.directories else "none",
+        "processors": held_by(place.directories),
     }
     found |= {f"cgroup {controller}": str(path) for controller, path in place.directories.items()}
     return found

@@ -7,6 +7,8 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
 from typing import Final
 
 import anyio
@@ -20,6 +22,8 @@ from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
+from proofbox.host.processors import Processors
+from proofbox.kit.loop import Stop, later, watch_readable
 from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
@@ -45,6 +49,8 @@ _PAUSE_S: Final = 0.002
 
 GROUPS: Final = "native-groups"
 """The file in the owner's directory that says where its control groups are."""
+PROCESSORS: Final = "native-processors"
+"""The directory there from which sandboxes with a limit on processors are shown how many they have."""
 
 AT_ONCE: Final = 32
 """Sandboxes that are made at one time by one event loop. More would gain nothing, as the launcher serves one request
@@ -56,7 +62,7 @@ _making: RunVar[anyio.Semaphore] = RunVar("proofbox_native_making")
 _ending: RunVar[anyio.Semaphore] = RunVar("proofbox_native_ending")
 
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
-    {"disk", "inodes", "open_files", "process_memory", "wall", "command_wall", "output"}
+    {"disk", "inodes", "open_files", "process_memory", "wall", "idle", "command_wall", "output"}
 )
 """Enforced on every host: by the writable layer's own file system, and by the guest for each command."""
 
@@ -70,6 +76,8 @@ class NativeHandle:
     launcher: Launcher
     status: socket.socket
     channel: socket.socket | None
+    affinity: tuple[int, ...] = ()
+    """The processors that it is asked to keep to, where no control group sees to it; none for all."""
     pid: int = 0
     id_base: int = 0
     ready: bool = False
@@ -80,8 +88,10 @@ class NativeHandle:
     started: bool = False
     asked: bool = False
     oom: bool = False
-    reading: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
     counters: EventCounters = field(init=False)
+    waiting: int = 0
+    _news: anyio.Event | None = None
+    _unwatch: Stop | None = None
 
     def __post_init__(self) -> None:
         self.counters = EventCounters(self.plan)
@@ -90,6 +100,66 @@ class NativeHandle:
     def over(self) -> bool:
         """It has ended, or the launcher has."""
         return self.end is not None or self.lost
+
+    async def until(self, done: Callable[[], bool], seconds: float = inf) -> bool:
+        """Takes in what the launcher reports until that is so; False if it is not so in time. Any number may wait."""
+        if done():
+            return True
+        late = monotonic() + seconds
+        stop = later(seconds, self._tell) if seconds < inf else None
+        self.waiting += 1
+        if self._unwatch is None:
+            self._unwatch = watch_readable(self.status.fileno(), self._take)
+        try:
+            while not done() and monotonic() < late:
+                if self._news is None:
+                    self._news = anyio.Event()
+                await self._news.wait()
+        finally:
+            if stop is not None:
+                stop()
+            self.waiting -= 1
+            if not self.waiting:
+                self._stop_watch()
+        return done()
+
+    def close(self) -> None:
+        """Lets its descriptors go. Idempotent."""
+        self._stop_watch()
+        self.status.close()
+        self.counters.close()
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+
+    def _stop_watch(self) -> None:
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def _tell(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def _take(self) -> None:
+        try:
+            message = self.status.recv(1024)
+        except (BlockingIOError, InterruptedError):
+            return
+        except ConnectionResetError:
+            message = b""
+        match decode_report(message) if message else None:
+            case None:
+                self.lost = True
+                self._stop_watch()
+            case Ready(pid, id_base):
+                self.ready, self.pid, self.id_base = True, pid, id_base
+            case Failed(text):
+                self.failure = self.failure or text
+            case End(status, removed):
+                self.end, self.removed = status, removed
+        self._tell()
 
 
 class _Read:
@@ -123,6 +193,7 @@ class NativeRuntime(_Read):
         self._owner = owner
         self._ids: Ids = find_ids()
         self._place: Place = claim_place()
+        self._processors = Processors(owner.dir / PROCESSORS)
         # With a single id inside, the kernel's limit for each user is one for the whole sandbox.
         self._enforces: frozenset[LimitKind] = (
             ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})
@@ -142,18 +213,24 @@ class NativeRuntime(_Read):
         """
         self._refuse_unenforced(spec)
         async with _turn(_making, AT_ONCE):
-            return await self._make(spec, template)
+            try:
+                return await self._make(spec, template)
+            except BaseException:
+                self._processors.give_back(spec.id)
+                raise
 
     async def _make(self, spec: SandboxSpec, template: Template) -> NativeHandle:
         handle, message, far = await self._prepare(spec, template)
         try:
             with far[0], far[1]:
                 await handle.launcher.send(message, [far[0].fileno(), far[1].fileno()])
-            with anyio.move_on_after(CREATE_S):
-                await self._reports(handle, lambda: handle.ready or bool(handle.failure) or handle.over)
+            await handle.until(lambda: handle.ready or bool(handle.failure) or handle.over, CREATE_S)
             if not handle.ready or handle.over:
                 reason = handle.failure or ("its launcher died" if handle.lost else f"not ready after {CREATE_S:g} s")
                 raise CreateFailed(f"sandbox {spec.id}: {reason}", reason.split(":")[0])
+            if handle.affinity:
+                # Its guest has started nothing yet, and all that it will start inherits this.
+                os.sched_setaffinity(handle.pid, handle.affinity)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.destroy(handle)
@@ -178,7 +255,7 @@ class NativeRuntime(_Read):
     async def wait(self, handle: Handle) -> Ended:
         """Until init of its PID namespace was reaped: the kernel lets that happen when all others are gone."""
         mine = _of(handle)
-        await self._reports(mine, lambda: mine.over)
+        await mine.until(lambda: mine.over)
         if mine.lost:
             await _orphans_gone(mine)
         self._note_oom(mine)
@@ -206,14 +283,15 @@ class NativeRuntime(_Read):
             return
         mine.asked = True
         async with _turn(_ending, ENDING):
-            self._note_oom(mine)
+            if mine.waiting:  # who asks only after this is told that it was asked for
+                self._note_oom(mine)
             _order(mine, DESTROY)
             await self._ends(mine, lambda: mine.removed or mine.lost)
         if mine.lost:
             await _orphans_gone(mine)
             await _remove_groups(mine)
-        mine.status.close()
-        mine.counters.close()
+        mine.close()
+        self._processors.give_back(mine.id)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
         """None: a sandbox ends with its owner."""
@@ -225,7 +303,7 @@ class NativeRuntime(_Read):
         elsewhere = cgroup_apply.remembered(record, owner.id)
         found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
         record.unlink(missing_ok=True)
-        return found + remove_probe_directory(owner)
+        return found + remove_probe_directory(owner) + Processors(owner.dir / PROCESSORS).remove()
 
     async def close(self) -> None:
         """Ends the launcher."""
@@ -234,6 +312,7 @@ class NativeRuntime(_Read):
             await anyio.to_thread.run_sync(launcher.close)
             if launcher.client == os.getpid():
                 (self._owner.dir / GROUPS).unlink(missing_ok=True)
+                self._processors.remove()
 
     def _refuse_unenforced(self, spec: SandboxSpec) -> None:
         beyond = [kind for kind in spec.limits.asked() if kind not in self._enforces]
@@ -249,15 +328,28 @@ class NativeRuntime(_Read):
         launcher = self._launcher
         if launcher is None or not launcher.usable():
             launcher = await anyio.to_thread.run_sync(self._start_launcher)
-        plan = plan_group(self._place, self._owner.id, spec.id, spec.limits)
+        chosen, shown = self._chosen(spec)
+        plan = plan_group(self._place, self._owner.id, spec.id, spec.limits, chosen)
         processes = None
         if spec.limits.processes is not None and "pids" not in plan.by_controller:
             processes = spec.limits.processes + PROCESS_RESERVE
-        message = encode_launch(spec, template, plan, processes=processes)
+        message = encode_launch(spec, template, plan, processes=processes, shown=shown)
         channel, guest, status, reporter = _sockets(spec.id)
         channel.setblocking(False)
         status.setblocking(False)
-        return NativeHandle(spec.id, plan, launcher, status, channel), message, (guest, reporter)
+        affinity = chosen if "cpuset" not in plan.by_controller else ()
+        return NativeHandle(spec.id, plan, launcher, status, channel, affinity), message, (guest, reporter)
+
+    def _chosen(self, spec: SandboxSpec) -> tuple[tuple[int, ...], tuple[tuple[str, str], ...]]:
+        """The processors of a sandbox whose limit leaves it fewer than there are, and what it is shown of them."""
+        chosen = self._processors.take(spec.id, spec.limits.cpus)
+        if not chosen:
+            return (), ()
+        try:
+            cgroup_apply.split_processors(self._place, self._owner.id)
+            return chosen, self._processors.shown(chosen)
+        except OSError as error:
+            raise CreateFailed(f"sandbox {spec.id}: its processors: {error}", "processors") from error
 
     def _start_launcher(self) -> Launcher:
         with self._starting:
@@ -274,20 +366,10 @@ class NativeRuntime(_Read):
         if not handle.removed:
             handle.oom = handle.oom or bool(cgroup_apply.oom_kills(handle.plan))
 
-    async def _ends(self, handle: NativeHandle, done: Callable[[], bool]) -> None:
-        with anyio.move_on_after(END_S):
-            await self._reports(handle, done)
-        if not done():
-            raise SandboxLost(f"sandbox {handle.id}: killed, but not gone after {END_S:g} s", "host")
-
     @staticmethod
-    async def _reports(handle: NativeHandle, done: Callable[[], bool]) -> None:
-        """Takes in what the launcher reports until that is so. Only one task at a time may wait on a descriptor."""
-        if done():
-            return
-        async with handle.reading:
-            while not done():
-                await _take_report(handle)
+    async def _ends(handle: NativeHandle, done: Callable[[], bool]) -> None:
+        if not await handle.until(done, END_S):
+            raise SandboxLost(f"sandbox {handle.id}: killed, but not gone after {END_S:g} s", "host")
 
 
 def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
@@ -313,26 +395,6 @@ def _turn(of: RunVar[anyio.Semaphore], at_once: int) -> anyio.Semaphore:
         places = anyio.Semaphore(at_once, fast_acquire=True)
         of.set(places)
     return places
-
-
-async def _take_report(handle: NativeHandle) -> None:
-    await anyio.wait_readable(handle.status)
-    try:
-        message = handle.status.recv(1024)
-    except (BlockingIOError, InterruptedError):
-        return
-    except ConnectionResetError:
-        message = b""
-    if not message:
-        handle.lost = True
-        return
-    match decode_report(message):
-        case Ready(pid, id_base):
-            handle.ready, handle.pid, handle.id_base = True, pid, id_base
-        case Failed(text):
-            handle.failure = handle.failure or text
-        case End(status, removed):
-            handle.end, handle.removed = status, removed
 
 
 def _of(handle: Handle) -> NativeHandle:

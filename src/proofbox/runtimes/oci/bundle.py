@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -74,23 +75,28 @@ def stage() -> str:
     return next((place for place in STAGES if os.path.isdir(place) and not os.path.islink(place)), "/usr")
 
 
-def shown_files(spec: SandboxSpec) -> list[tuple[str, str]]:
-    """Source and target of what is shown read-only: the guest, the volumes, the host's names where they are needed."""
+def shown_files(spec: SandboxSpec, shown_processors: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Source and target of what is shown read-only: the guest, the volumes, the host's names where they are needed.
+
+    ``shown_processors`` (target, source): by which programs count processors; volumes of the caller win.
+    """
     shown = [(str(guest_path()), GUEST), *((volume.source, volume.target) for volume in spec.volumes)]
+    taken = {target for _, target in shown}
+    shown += [(source, target) for target, source in shown_processors if target not in taken]
     if spec.network == "host":
-        taken = {target for _, target in shown}
         shown += [(name, name) for name in NAME_FILES if os.path.exists(name) and name not in taken]
     return shown
 
 
-def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confined) -> None:
-    """Makes the bundle's directory. Raises ``OSError``; the caller removes what was made."""
+def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confined, shown: Sequence[tuple[str, str]]) -> None:
+    """Makes the bundle's directory; ``shown`` as in ``shown_files``. Raises ``OSError``; the caller removes it then."""
     bundle.mkdir(mode=0o711)
     bundle.chmod(0o711)
     for name in DIRECTORIES:
         (bundle / name).mkdir(mode=0o711)
         (bundle / name).chmod(0o711)
-    config: dict[str, Any] = bundle_config(spec, stage(), base, [target for _, target in shown_files(spec)], confined)
+    targets = [target for _, target in shown_files(spec, shown)]
+    config: dict[str, Any] = bundle_config(spec, stage(), base, targets, confined)
     (bundle / "config.json").write_bytes(msgspec.json.encode(config))
 
 
@@ -102,6 +108,7 @@ class Placed(Protocol):
     directory: Path
     base: int
     plan: Plan
+    shown: tuple[tuple[str, str], ...]
 
 
 def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
@@ -117,7 +124,7 @@ def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
         for layer in template.layers:
             if layer.target == target:
                 words += ["layer", layer.source]
-    for source, _ in shown_files(spec):
+    for source, _ in shown_files(spec, sandbox.shown):
         words += ["volume", source]
     words += ["--", program.path, *program.options, "--root", f"{seen}/state", "run", "--no-new-keyring"]
     return [*words, "--preserve-fds", "1", "--bundle", seen, spec.id]

@@ -13,6 +13,7 @@ from proofbox.errors import ProofboxError
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
 from proofbox.host.owner import Owner
+from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -25,7 +26,7 @@ DEADLINE: Final = 15.0
 """Seconds for the proof; a cold start from a slow disk included."""
 
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
-    {"disk", "inodes", "open_files", "process_memory", "wall", "command_wall", "output"}
+    {"disk", "inodes", "open_files", "process_memory", "wall", "idle", "command_wall", "output"}
 )
 
 
@@ -51,6 +52,7 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         why = await _try(runtime)
         if why:
             missing = (Missing(f"{program.path} cannot run a sandbox here: {why}"),)
+    widening = (CAN_WIDEN,) if "cpu" in place.directories and "cpuset" not in place.directories else ()
     return Probe(
         usable=not missing,
         level="container",
@@ -58,12 +60,13 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         networks=frozenset({"none", "host"}),
         users=ids.full,
         missing=missing,
-        notes=(*place.missing, *(() if ids.full else (f"one id inside: {ids.why_not}",))),
+        notes=(*place.missing, *widening, *(() if ids.full else (f"one id inside: {ids.why_not}",))),
         facts={
             "kernel": platform.release(),
             "program": program.path if program else "",
             "program_version": version,
             "cgroup": f"v{place.version}" if place.directories else "none",
+            "processors": held_by(place.directories),
             "cgroup_directories": " ".join(str(root) for root in place.roots()),
         },
     )

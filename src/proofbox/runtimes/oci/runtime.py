@@ -28,6 +28,7 @@ from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
+from proofbox.host.processors import Processors
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -52,6 +53,9 @@ class OciHandle:
     plan: cgroup.Plan
     near: socket.socket
     far: socket.socket | None
+    affinity: tuple[int, ...] = ()
+    """The processors that it is started on, where no control group sees to it; none for all."""
+    shown: tuple[tuple[str, str], ...] = ()
     process: subprocess.Popen[bytes] | None = None
     connected: bool = False
     asked: bool = False
@@ -100,11 +104,13 @@ class OciRuntime(_Read):
     _groups: tuple[str, ...] | None = field(init=False, default=None)
     _confined: Confined | None = field(init=False, default=None)
     _bases: set[int] = field(init=False, default_factory=set)
+    _processors: Processors = field(init=False)
 
     def __post_init__(self) -> None:
         self.name = self.binary or "oci"
         self._program = bundle.find_program(self.binary)
         self._place = claim_place()
+        self._processors = Processors(self._counted(self.owner))
 
     async def probe(self) -> Probe:
         """Runs one real sandbox, for some seconds at most: nothing else proves that the kernel lets it."""
@@ -116,14 +122,17 @@ class OciRuntime(_Read):
             raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
         base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if find_ids().full else 0
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
-        plan = self._plan(spec, self._program)
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
+        chosen = self._processors.take(spec.id, spec.limits.cpus)
+        plan = self._plan(spec, self._program, chosen)
         try:
-            bundle.make(directory, spec, base, self._confinement())
-            self._make_groups(plan)
+            shown = self._processors.shown(chosen)
+            bundle.make(directory, spec, base, self._confinement(), shown)
+            self._make_groups(plan, split=bool(chosen))
             near, far = socket.socketpair()
         except (OSError, ProofboxError) as error:
+            self._processors.give_back(spec.id)
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
             if isinstance(error, ProofboxError):
@@ -131,25 +140,32 @@ class OciRuntime(_Read):
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error}", "bundle") from error
         near.setblocking(False)
         self._bases.add(base)
-        return OciHandle(spec.id, spec, template, directory, base, plan, near, far)
+        affinity = chosen if "cpuset" not in plan.by_controller else ()
+        return OciHandle(spec.id, spec, template, directory, base, plan, near, far, affinity, shown)
 
-    def _plan(self, spec: SandboxSpec, program: Program) -> cgroup.Plan:
+    def _plan(self, spec: SandboxSpec, program: Program, chosen: Sequence[int]) -> cgroup.Plan:
         limits = spec.limits
         if limits.processes is not None:
             limits = msgspec.structs.replace(limits, processes=limits.processes + program.own_tasks)
-        plan = cgroup.plan_group(self._place, self.owner.id, spec.id, limits)
+        plan = cgroup.plan_group(self._place, self.owner.id, spec.id, limits, chosen)
         # Our program joins by itself, before anything that the sandbox brings runs.
         return replace(plan, values=tuple(item for item in plan.values if item[1]))
 
-    def _make_groups(self, plan: cgroup.Plan) -> None:
+    def _make_groups(self, plan: cgroup.Plan, split: bool) -> None:
         if self._groups is None:
             cgroup_apply.remember(self._record(self.owner), self._place, self.owner.id)
             self._groups = cgroup_apply.prepare(self._place, self.owner.id)
+        if split:
+            cgroup_apply.split_processors(self._place, self.owner.id)
         cgroup_apply.apply(plan, 0)
 
     def _record(self, owner: Owner) -> Path:
         """Says where the owner's control groups are."""
         return owner.dir / f"groups-{self.name}"
+
+    def _counted(self, owner: Owner) -> Path:
+        """From there sandboxes with a limit on processors are shown how many they have."""
+        return owner.dir / f"processors-{self.name}"
 
     def _confinement(self) -> Confined:
         if self._confined is None:
@@ -164,7 +180,7 @@ class OciRuntime(_Read):
         far, mine.far = mine.far, None
         try:
             words = bundle.command(self._program, mine, far.fileno())
-            mine.process = _spawn(words, far)
+            mine.process = _spawn(words, far, mine.affinity)
         except OSError as error:
             raise CreateFailed(f"sandbox {mine.id}: start {words[0]}: {error.strerror}", "start") from error
         finally:
@@ -217,6 +233,7 @@ class OciRuntime(_Read):
             await anyio.sleep(0.002)
         shutil.rmtree(mine.directory, ignore_errors=True)
         self._bases.discard(mine.base)
+        self._processors.give_back(mine.id)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
         """None: a sandbox ends with its owner."""
@@ -231,7 +248,7 @@ class OciRuntime(_Read):
         for directory in found:
             await anyio.to_thread.run_sync(_remover(directory))
         record.unlink(missing_ok=True)
-        return swept + len(found)
+        return swept + len(found) + Processors(self._counted(owner)).remove()
 
     async def close(self) -> None:
         """Removes the owner's own cgroup directories, unless another runtime of this process still needs them."""
@@ -239,6 +256,7 @@ class OciRuntime(_Read):
             cgroup_apply.remove(reversed(self._groups))
             self._record(self.owner).unlink(missing_ok=True)
             self._groups = None
+            self._processors.remove()
 
 
 def _remover(directory: Path) -> Callable[[], None]:
@@ -250,8 +268,19 @@ def _of(handle: Handle) -> OciHandle:
     return handle
 
 
-def _spawn(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C is not for it."""
+def _spawn(words: list[str], far: socket.socket, affinity: Sequence[int]) -> subprocess.Popen[bytes]:
+    """In a session of its own: Ctrl-C is not for it. What this thread keeps to when it forks, the sandbox inherits."""
+    before = os.sched_getaffinity(0)
+    if affinity:
+        os.sched_setaffinity(0, affinity)
+    try:
+        return _popen(words, far)
+    finally:
+        if affinity:
+            os.sched_setaffinity(0, before)
+
+
+def _popen(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         words,
         # Where runtimes put a copy of themselves for a moment; by default that is the host's /tmp.

@@ -71,7 +71,7 @@ class ProcessRuntime:
         return Probe(
             usable=not missing,
             level="none",
-            enforces=frozenset({"wall", "command_wall", "output", "open_files", "process_memory"}),
+            enforces=frozenset({"wall", "idle", "command_wall", "output", "open_files", "process_memory"}),
             networks=frozenset({"none", "host"}),
             users=os.geteuid() == 0,
             missing=missing,
