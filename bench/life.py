@@ -11,7 +11,7 @@ import anyio
 
 import proofbox
 from bench.measure import Row, interleave, median, with_ratios
-from bench.peers import TRUE, bwrap_argv, crun, run_floor, spawn
+from bench.peers import TRUE, bwrap_argv, crun, podman, run_floor, spawn
 
 
 async def one_life(host: proofbox.Host) -> None:
@@ -71,8 +71,9 @@ async def measure(quick: bool) -> list[Row]:
         took["kernel floor (C)"].append(run_floor("life", str(each), "1")["median_ms"])
         for name, times in interleave(peers, each // 2).items():
             took.setdefault(name, []).extend(times)
-        if times := crun(each // 5):
-            took.setdefault("crun", []).extend(times)
+        for name, engine, share in (("crun", crun, each // 5), ("podman", podman, 2)):
+            if found := engine(share):
+                took.setdefault(name, []).extend(found)
     what = "create + true + destroy, one at a time"
     rows += with_ratios([Row("life", what, name, median(times), "ms") for name, times in took.items()])
     count = 300 if quick else 1500

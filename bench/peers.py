@@ -47,35 +47,60 @@ def bwrap_argv(program: list[str]) -> list[str] | None:
     ]  # fmt: skip
 
 
-def crun(count: int) -> list[float]:
-    """Milliseconds of each of ``count`` containers of crun's default spec over the host's /usr; nothing without crun.
+def _in_loop(count: int, folder: str, *command: str) -> list[float]:
+    """Milliseconds of each of ``count`` runs of a command in which ``@N`` stands for the number of the run.
 
-    crun refuses hosts that mount both cgroup versions, so it runs in a namespace without the empty second one; the
+    crun refuses hosts that mount both cgroup versions, so all run in a namespace without the empty second one; the
     loop is a shell's there, so that entering that namespace is not counted.
     """
+    words = " ".join(f'"{word}"' for word in command).replace("@N", "$n")
+    loop = (
+        "umount /sys/fs/cgroup/unified 2>/dev/null; n=0; while [ $n -lt $1 ]; do n=$((n+1)); a=$(date +%s%N); "
+        f"{words} || exit 1; b=$(date +%s%N); echo $((b-a)); done"
+    )
+    argv = ["unshare", "--mount", "sh", "-c", loop, "sh", str(count)]
+    done = subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True)
+    return [int(line) / 1e6 for line in done.stdout.split()]
+
+
+def _root(folder: str) -> Path:
+    """An empty root for the host's /usr."""
+    root = Path(folder) / "rootfs"
+    for name in ("usr", "proc", "dev", "sys", "tmp", "run", "etc", "var/tmp"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    return root
+
+
+def crun(count: int) -> list[float]:
+    """Milliseconds of each of ``count`` containers of crun's default spec over the host's /usr; none without crun."""
     binary = shutil.which("crun")
     if binary is None:
         return []
     with tempfile.TemporaryDirectory(prefix="bench-crun-") as folder:
-        bundle = Path(folder)
-        subprocess.run([binary, "spec"], cwd=bundle, check=True)
-        config = json.loads((bundle / "config.json").read_text())
+        subprocess.run([binary, "spec"], cwd=folder, check=True)
+        file = Path(folder) / "config.json"
+        config = json.loads(file.read_text())
         config["process"].update(terminal=False, args=[TRUE])
         config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
         config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
-        (bundle / "config.json").write_text(json.dumps(config))
-        root = bundle / "rootfs"
-        for name in ("usr", "proc", "dev", "sys", "tmp"):
-            (root / name).mkdir(parents=True)
-        for name in ("bin", "sbin", "lib", "lib64"):
-            (root / name).symlink_to(f"usr/{name}")
-        loop = (
-            "umount /sys/fs/cgroup/unified 2>/dev/null; n=0; while [ $n -lt $1 ]; do n=$((n+1)); a=$(date +%s%N); "
-            "$2 --cgroup-manager=disabled run --bundle $3 bench-$$-$n || exit 1; b=$(date +%s%N); echo $((b-a)); done"
-        )
-        argv = ["unshare", "--mount", "sh", "-c", loop, "sh", str(count), binary, folder]
-        done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    return [int(line) / 1e6 for line in done.stdout.split()]
+        file.write_text(json.dumps(config))
+        _root(folder)
+        name = f"bench-{os.getpid()}-@N"
+        return _in_loop(count, folder, binary, "--cgroup-manager=disabled", "run", "--bundle", folder, name)
+
+
+def podman(count: int) -> list[float]:
+    """The same with ``podman run`` on that root, without network and without cgroups; nothing without podman."""
+    binary = shutil.which("podman")
+    if binary is None:
+        return []
+    with tempfile.TemporaryDirectory(prefix="bench-podman-") as folder:
+        # Its default limits are above what a process without CAP_SYS_RESOURCE may set.
+        limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
+        options = ("--rm", "--network", "none", "--cgroups=disabled", *limits, "-v", "/usr:/usr:ro", "--rootfs")
+        return _in_loop(count, folder, binary, "run", *options, str(_root(folder)), TRUE)
 
 
 def floor() -> str:
