@@ -168,6 +168,11 @@ class VerifierFailed(ProofboxError):
     blame = "verifier"
     again = "new sandbox"
 
+    def __init__(self, message: str, limit: object = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        """The ``HitLimit`` that it reached, where it came too late."""
+
 
 class StoreFailed(ProofboxError):
     """A trace could not be written or read. What was acknowledged before is on disk."""

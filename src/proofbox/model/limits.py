@@ -21,6 +21,9 @@ LimitKind = Literal[
     "command_wall",
     "output",
 ]
+PhaseKind = Literal["agent_wall", "verify_wall", "trial_wall"]
+FiredKind = Literal[LimitKind, PhaseKind]
+"""What can fire: a limit of a sandbox or a command, or of a part of a trial."""
 LIMIT_KINDS: Final[tuple[LimitKind, ...]] = get_args(LimitKind)
 
 MIB: Final = 1 << 20
@@ -66,6 +69,27 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """These limits, with ``base`` where this one is silent."""
         mine = {kind: getattr(self, kind) for kind in self.asked()}
         return msgspec.structs.replace(base, **mine)
+
+
+class Walls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds for the parts of one attempt of a trial; None is no limit. The making of sandboxes counts nowhere.
+
+    agent_wall   for the agent, until it hands in its candidate: reached, the trial ends by this limit
+    verify_wall  for the verifier: reached, the attempt is an infrastructure failure, and is made again
+    trial_wall   for both together, whichever of them is at work when it is reached
+    """
+
+    agent_wall: float | None = None
+    verify_wall: float | None = None
+    trial_wall: float | None = None
+
+    def over(self, base: Walls) -> Walls:
+        """These, with ``base`` where this one is silent."""
+        return msgspec.structs.replace(base, **self.asked())
+
+    def asked(self) -> dict[str, float]:
+        """Those that are set."""
+        return {kind: value for kind, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 DEFAULTS: Final = Limits(

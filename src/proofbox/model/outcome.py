@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from proofbox.model.evidence import Evidence
-from proofbox.model.limits import LimitKind
+from proofbox.model.limits import FiredKind
 
 Cause = Literal["task", "hung", "host", "unknown"]
 """Whose doing a limit was. ``unknown`` until evidence is classified; counters of the kernel prove ``task``."""
@@ -32,7 +32,7 @@ class Signaled(msgspec.Struct, frozen=True, tag="signaled"):
 class HitLimit(msgspec.Struct, frozen=True, tag="limit", kw_only=True):
     """A limit fired. ``limit`` and ``used`` are in the limit's unit; ``used`` is what was measured, None if unknown."""
 
-    kind: LimitKind
+    kind: FiredKind
     limit: float
     used: float | None
     elapsed: float
@@ -78,3 +78,5 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cpu_waits: float | None = None
     """Seconds in which some process waited for a processor, or for its own quota (PSI of the group, version 2 only)."""
     disk: int | None = None
+    full: Literal["disk", "inodes"] | None = None
+    """Which limit of the writable layer leaves nothing at this moment; None if neither, or if that is not known."""

@@ -9,7 +9,7 @@ import msgspec
 
 from proofbox.errors import InvalidInput
 from proofbox.model.ids import TrialId, digest_of
-from proofbox.model.limits import Limits
+from proofbox.model.limits import Limits, Walls
 from proofbox.model.spec import Level
 from proofbox.model.task import Task
 
@@ -48,6 +48,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     level: Level = "container"
     allow_unisolated: bool = False
     limits: Limits = Limits()
+    walls: Walls = Walls()
+    """For the tasks that are silent about them."""
     ks: tuple[int, ...] = (1, 10, 100)
     timeout: float | None = None
     """Seconds that stand in for each task's own time limit; None leaves it."""
@@ -128,6 +130,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
                 ("the trials of each task", digest_of(self.plan), digest_of(other.plan)),
                 ("the template", self.host.templates, other.host.templates),
                 ("the runtime", self.host.runtime, other.host.runtime),
+                ("the limits of phases", self.config.walls.asked(), other.config.walls.asked()),
                 ("the limits", _set(self.host.limits), _set(other.host.limits)),
             )
             if was != now

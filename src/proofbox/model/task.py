@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from proofbox.model.limits import Limits
+from proofbox.errors import BrokenTask
+from proofbox.model.limits import Limits, Walls
 from proofbox.model.spec import Network
 
 
@@ -29,6 +30,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     judge: FunctionTests
     template: str = "host"
     limits: Limits = Limits()
+    walls: Walls = Walls()
+    """Silence means what the run says."""
     network: Network = "none"
     reference: str | None = None
     """A solution known to be right, in the form that an agent would hand in; never shown to an agent."""
@@ -37,6 +40,15 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     True where nothing but the candidate's own code can block, as in a function that is called and must return.
     """
+
+
+    def __post_init__(self) -> None:
+        """Deadlines nest: what is around is longer than what is inside."""
+        walls, inside = self.walls, self.judge.timeout
+        for kind in ("verify_wall", "trial_wall"):
+            around = getattr(walls, kind)
+            if around is not None and around <= inside:
+                raise BrokenTask(f"task {self.id}: {kind} of {around:g} s is not longer than its calls' {inside:g} s")
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     limit: HitLimit | None = None
-    """A limit that fired and was the host's doing, with its evidence."""
+    """A limit that fired and says nothing about the agent: the host's doing, with its evidence, or the verifier's."""
 
 
 class RunOpened(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="run_opened"):

@@ -14,6 +14,7 @@ from typing import Final, cast, get_args
 import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
+from proofbox.kit.clock import paused
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
 from proofbox.model.template import Template
@@ -160,7 +161,8 @@ class Host:
         life = Life(self._runtime, spec, found)
         self._lives.add(life)
         try:
-            await life.open()
+            with paused():  # who is timed does not pay for the making of it
+                await life.open()
             if self._own_directory is None:
                 self._own_directory = isinstance(life.handle, OwnDirectory)
             start = b"/"

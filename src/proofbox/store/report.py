@@ -11,7 +11,7 @@ import msgspec
 
 from proofbox.errors import Blame
 from proofbox.model.ids import TrialId
-from proofbox.model.limits import LimitKind
+from proofbox.model.limits import FiredKind
 from proofbox.model.outcome import Cause, HitLimit
 from proofbox.model.run import BrokenLine, RunRecord
 from proofbox.model.trace import (
@@ -70,7 +70,7 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
 class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     """One limit that fired, for one cause: in how many attempts, how many trials it ended, how many have no reward."""
 
-    kind: LimitKind
+    kind: FiredKind
     cause: Cause
     trials: int
     attempts: int = 0
@@ -159,7 +159,7 @@ class _Fold:
         self.timings: defaultdict[str, list[float]] = defaultdict(list)
         self.failures: Counter[tuple[str, Blame, str, str]] = Counter()
         self.examples: dict[tuple[str, Blame, str, str], str] = {}
-        self.fired: Counter[tuple[LimitKind, Cause]] = Counter()
+        self.fired: Counter[tuple[FiredKind, Cause]] = Counter()
         self.started = self.ended = 0
         self.closed: RunClosed | None = None
         self.overheads: list[tuple[int, float]] = []
@@ -197,8 +197,8 @@ class _Fold:
         for phase, seconds in event.timings.items():
             self.timings[phase].append(seconds)
         limit = event.verdict.limit if event.verdict else event.failure.limit if event.failure else None
-        if limit is not None and not trial.judged:
-            self.fired[limit.kind, limit.cause] += 1
+        if not trial.judged:
+            self.fired.update(_fired(event, limit))
         if (failure := event.failure) is not None:
             key = (failure.code, failure.blame, failure.phase, failure.reason)
             self.failures[key] += 1
@@ -208,6 +208,17 @@ class _Fold:
         trial = self.trials[event.trial]
         if not trial.judged:  # the first judgement stands, whatever follows
             trial.final = event
+
+
+def _fired(event: AttemptEnded, limit: HitLimit | None) -> set[tuple[FiredKind, Cause]]:
+    """The limits that fired in an attempt: the one that it ended by, and those that the kernel counted besides."""
+    fired: set[tuple[FiredKind, Cause]] = set() if limit is None else {(limit.kind, limit.cause)}
+    usage = event.verdict.usage if event.verdict else None
+    if usage is not None:
+        fired |= {("memory", "task")} if usage.oom_kills else set()
+        fired |= {("processes", "task")} if usage.process_denials else set()
+        fired |= {(usage.full, "task")} if usage.full else set()
+    return fired
 
 
 def build_report(record: RunRecord, events: Iterable[Event], *, path: str = "", torn: int = 0) -> Report:
@@ -312,7 +323,7 @@ def _pass_at_k(tasks: Sequence[TaskLine], ks: Sequence[int]) -> PassAtK:
     )
 
 
-def _limit_lines(trials: Iterable[TrialLine], fired: Counter[tuple[LimitKind, Cause]]) -> tuple[LimitLine, ...]:
+def _limit_lines(trials: Iterable[TrialLine], fired: Counter[tuple[FiredKind, Cause]]) -> tuple[LimitLine, ...]:
     ended = [(trial.limit.kind, trial.limit.cause, trial.reward) for trial in trials if trial.limit is not None]
     trials_of = Counter((kind, cause) for kind, cause, _ in ended)
     masked = Counter((kind, cause) for kind, cause, reward in ended if reward is None)

@@ -53,7 +53,7 @@ async def run_tasks(
     be recorded; what was announced as ended is on disk.
     """
     record = _record(config, tasks, plan or Plan.uniform(tasks, config.n), samples, host)
-    by_id = {task.id: _pinned(task, host) for task in tasks}
+    by_id = {task.id: _pinned(task, host, config) for task in tasks}
     run = await anyio.to_thread.run_sync(_directory, store, record, resume)
     if on_open is not None:
         on_open(run)
@@ -118,9 +118,12 @@ def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
     return run
 
 
-def _pinned(task: Task, host: HostFacts) -> Task:
-    """The task with its template named by the recorded digest: a name may change its meaning meanwhile."""
-    return msgspec.structs.replace(task, template=host.templates.get(task.template, task.template))
+def _pinned(task: Task, host: HostFacts, config: RunConfig) -> Task:
+    """The task with its template named by the recorded digest, as a name may change its meaning meanwhile, and with
+    what the run says where the task is silent.
+    """
+    template = host.templates.get(task.template, task.template)
+    return msgspec.structs.replace(task, template=template, walls=task.walls.over(config.walls))
 
 
 def versions() -> dict[str, str]:

@@ -19,6 +19,7 @@ from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
 from proofbox.model.verdict import Verdict
 from proofbox.trial.checks import handed_in, trusted
+from proofbox.trial.clocks import Clocks, OutOfTime
 
 
 class Verifier(Protocol):
@@ -43,13 +44,16 @@ async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> A
     """Agent acts -> candidate -> verifier judges -> verdict. Raises nothing but cancellation; safe to repeat."""
     done = Attempt()
     phase: Phase = "agent"
+    clocks = Clocks(task.walls)
     try:
-        with _timed(done.timings, phase):
+        with _timed(done.timings, phase), clocks.phase(phase):
             done.candidate = handed_in(await agent.act(task, index))
         if done.candidate is not None:
             phase = "verify"
-            with _timed(done.timings, phase):
+            with _timed(done.timings, phase), clocks.phase(phase):
                 done.verdict = trusted(await verifier.judge(task, done.candidate), task)
+    except OutOfTime as late:
+        done.verdict = trusted(late.verdict, task)
     except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own
         done.failure = _attribute(error, phase)
     return done
@@ -75,6 +79,7 @@ def root_of(error: Exception) -> Exception:
 def _attribute(error: Exception, phase: Phase) -> Failure:
     """Whose doing it was: what a ``ProofboxError`` says itself, else the side that was at work when it was raised."""
     error = root_of(error)
+    limit = error.limit if isinstance(error, SandboxLost | VerifierFailed) else None
     if not isinstance(error, ProofboxError):
         side = AgentFailed if phase == "agent" else VerifierFailed
         error = side(f"the {phase} phase broke: {type(error).__name__}: {error}")
@@ -85,5 +90,5 @@ def _attribute(error: Exception, phase: Phase) -> Failure:
         phase=phase,
         reason=getattr(error, "reason", ""),
         message=recordable(str(error)),
-        limit=error.limit if isinstance(error, SandboxLost) and isinstance(error.limit, HitLimit) else None,
+        limit=limit if isinstance(limit, HitLimit) else None,
     )

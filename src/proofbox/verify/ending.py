@@ -5,16 +5,26 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 from time import time
-from typing import assert_never
+from typing import Final, assert_never
 
 from proofbox.errors import VerifierFailed
 from proofbox.model.blame import cause_of
-from proofbox.model.limits import Limits
+from proofbox.model.limits import FiredKind, Limits
 from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
 from proofbox.model.task import Task
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
 from proofbox.verify.exchange import Found, Gone
+
+UNITS: Final[dict[FiredKind, str]] = {
+    "command_wall": "s",
+    "cpu_time": "s",
+    "memory": "bytes",
+    "output": "bytes",
+    "disk": "bytes",
+    "processes": "processes",
+    "inodes": "files",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,11 @@ def verdict_of(task: Task, evidence: Evidence) -> Verdict:
 def out_of_memory(limits: Limits, elapsed: float) -> Verdict:
     """The verdict where the kernel ended the whole sandbox for the memory that the candidate took."""
     limit = HitLimit(kind="memory", limit=float(limits.memory or 0), used=None, elapsed=elapsed, cause="task")
+    return Verdict(ending="limit", reason=_limit_text(limit, "the whole sandbox was ended for it"), limit=limit)
+
+
+def out_of_cpu_time(limit: HitLimit) -> Verdict:
+    """The verdict where the whole sandbox was ended for the CPU time that the candidate took."""
     return Verdict(ending="limit", reason=_limit_text(limit, "the whole sandbox was ended for it"), limit=limit)
 
 
@@ -110,6 +125,10 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
     if usage.process_denials:
         most = float(limits.processes or 0)
         return HitLimit(kind="processes", limit=most, used=most, elapsed=elapsed, cause="task")
+    if usage.full is not None:
+        most = float(getattr(limits, usage.full) or 0)
+        used = usage.disk if usage.full == "disk" else most
+        return HitLimit(kind=usage.full, limit=most, used=used, elapsed=elapsed, cause="task")
     if found.word == "gone" and found.gone is not None and found.gone.why == "time":
         confirmed = not isinstance(evidence.outcome, Killed) or evidence.outcome.confirmed
         return HitLimit(
@@ -126,7 +145,7 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
 
 
 def _limit_text(limit: HitLimit, reason: str) -> str:
-    unit = {"command_wall": "s", "memory": "bytes", "output": "bytes", "processes": "processes"}.get(limit.kind, "")
+    unit = UNITS.get(limit.kind, "")
     used = "unknown" if limit.used is None else f"{limit.used:.10g}"
     head = f"limit {limit.kind} of {limit.limit:.10g} {unit} reached (used {used}, after {limit.elapsed:.2f} s"
     head += f", cause {limit.cause})"

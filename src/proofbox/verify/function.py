@@ -19,10 +19,11 @@ from anyio.abc import TaskGroup
 
 from proofbox.errors import SandboxLost, VerifierFailed
 from proofbox.model.limits import Limits
+from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
 from proofbox.sandbox.commands import watch
-from proofbox.verify.ending import Evidence, out_of_memory, verdict_of
+from proofbox.verify.ending import Evidence, out_of_cpu_time, out_of_memory, verdict_of
 from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START, Connection, Exchange, Gone
 from proofbox.verify.frames import frame
 from proofbox.verify.graders import Grader, Graders
@@ -123,6 +124,8 @@ class FunctionVerifier:
             try:
                 evidence = await _examine(box, grader, child, task, candidate, planned)
             except SandboxLost as error:
+                if error.reason == "cpu_time" and isinstance(error.limit, HitLimit):
+                    return out_of_cpu_time(error.limit)
                 if error.reason != "memory":
                     raise
                 return out_of_memory(box.spec.limits, anyio.current_time() - created)

@@ -23,6 +23,7 @@ from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
+from proofbox.host.space import with_space
 from proofbox.kit.loop import Stop, later, watch_readable
 from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import Usage
@@ -168,8 +169,9 @@ class _Read:
     __slots__ = ()
 
     async def usage(self, handle: Handle) -> Usage:
-        """The counters of its control groups."""
-        return cgroup_apply.usage(_of(handle).plan)
+        """The counters of its control groups, and what its writable layer holds."""
+        mine = _of(handle)
+        return with_space(cgroup_apply.usage(mine.plan), None if mine.over else f"/proc/{mine.pid}/root")
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two of these counters, from files that are held open."""

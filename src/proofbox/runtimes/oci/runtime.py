@@ -29,6 +29,7 @@ from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
+from proofbox.host.space import with_space
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -76,7 +77,8 @@ class _Read:
         """Counters of the sandbox's cgroups; of the disk what its layer holds."""
         mine = _of(handle)
         counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        return msgspec.structs.replace(counted, disk=_written(mine))
+        _hold_layer(mine)
+        return with_space(counted, mine.layer if mine.layer >= 0 else None)
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two counters of its cgroups, from files that are held open."""
@@ -321,11 +323,3 @@ def _hold_layer(mine: OciHandle) -> None:
         os.close(layer)
     else:
         mine.layer = layer
-
-
-def _written(mine: OciHandle) -> int | None:
-    _hold_layer(mine)
-    if mine.layer < 0:
-        return None
-    found = os.fstatvfs(mine.layer)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize

@@ -74,7 +74,9 @@ async def test_the_disk_limit_says_no_space_left(open_box: OpenBox, where: str) 
         result = await box.run(f"head -c 24M /dev/zero > {where}/fill")
         assert result.outcome == Exited(1)
         assert "No space left" in result.stderr
+        assert (await box.usage()).full == "disk"
         assert (await box.run(f"rm {where}/fill && echo again > {where}/fill && cat {where}/fill")).stdout == "again\n"
+        assert (await box.usage()).full is None
 
 
 @check(enforces=("disk",))
@@ -96,6 +98,7 @@ async def test_the_limit_on_files_says_no_space_left(open_box: OpenBox) -> None:
         result = await box.run("mkdir /tmp/many && cd /tmp/many && seq 1 2000 | xargs touch")
         assert not result.ok
         assert "No space left" in result.stderr
+        assert (await box.usage()).full == "inodes"
 
 
 @check(enforces=("open_files",))
