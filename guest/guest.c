@@ -466,15 +466,19 @@ static void set_up_descriptors(int channel)
     tree_open_proc();
 }
 
+/* What our starter ignores (Python: SIGPIPE) would be ignored in every command. */
+void signals_default(void)
+{
+    for (int number = 1; number < NSIG; number++)
+        if (number != SIGKILL && number != SIGSTOP)
+            signal(number, SIG_DFL);
+}
+
 static void set_up_process(void)
 {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
-    /* What our starter ignores (Python: SIGPIPE) would be ignored in every command. */
-    for (int number = 1; number < NSIG; number++)
-        if (number != SIGKILL && number != SIGSTOP)
-            signal(number, SIG_DFL);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* same-user code inside must not trace us or open our descriptors */
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     umask(022);

@@ -7,4 +7,7 @@
  * of its own, so it ends the trees of its commands itself before it exits. Never returns. */
 _Noreturn void guest_main(int channel_fd, int unisolated);
 
+/* Every signal does what it does by default. Once, before guest_main, in it or in a process that it is cloned from. */
+void signals_default(void);
+
 #endif

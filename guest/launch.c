@@ -2,6 +2,8 @@
  * a single one of them. */
 #include "launch.h"
 
+#include "guest.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +20,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#define BUCKETS 4096
+#define BUCKETS 1024
 #define RETRY_MS 2
 #define QUIET_MS 1 /* how long nothing must have come before a spare is made: it would slow down the last request's sandbox */
 #define ID_RANGE 65536u
@@ -322,6 +324,7 @@ static bool set_up(int control)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    signals_default(); /* those of every sandbox */
     sigfillset(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     launcher.signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -31,6 +31,7 @@ static int guest_face(int argc, char **argv)
     int fd = argc > 1 ? parse_fd(argv[1]) : -1;
     if (fd < 0)
         return 2;
+    signals_default();
     guest_main(fd, argc > 2 && strcmp(argv[2], "unisolated") == 0);
 }
 

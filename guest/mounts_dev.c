@@ -60,18 +60,15 @@ void mounts_dev(const struct launch_setup *setup)
     check(mount("mqueue", "mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/dev/mqueue");
 }
 
+/* A file gets /dev/null over it, a directory an empty one. */
 static void hide(const char *path)
 {
-    struct stat found;
-    if (stat(path, &found) < 0) {
-        if (errno == ENOENT || errno == EACCES)
-            return;
-        launch_fail("mask /proc", path);
-    }
-    if (S_ISDIR(found.st_mode))
+    if (mount("../dev/null", path, NULL, MS_BIND, NULL) == 0)
+        return;
+    if (errno == ENOTDIR)
         check(mount("../empty", path, NULL, MS_BIND, NULL), "mask /proc", path);
-    else
-        check(mount("../dev/null", path, NULL, MS_BIND, NULL), "mask /proc", path);
+    else if (errno != ENOENT && errno != EACCES)
+        launch_fail("mask /proc", path);
 }
 
 static void freeze(const char *path)

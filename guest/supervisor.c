@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LONGEST_ARGUMENT = 100000, END_LIMIT_US = 2000000 };
+enum { LONGEST_ARGUMENT = 100000, END_LIMIT_US = 2000000, SHORT_MS = 10 };
 
 struct supervisor {
     int control, signals;
@@ -26,7 +26,7 @@ struct supervisor {
     pid_t group;
     i32 status;
     u64 started_us, elapsed_us;
-    u8 exited;
+    u8 exited, untold; /* untold: that it has started */
 };
 
 void send_report(int control, const struct report *report)
@@ -135,6 +135,13 @@ static void close_ends(struct ends *ends)
     }
 }
 
+static void tell_start(struct supervisor *s)
+{
+    struct report r = {.type = REPORT_STARTED, .pid = s->group};
+    send_report(s->control, &r);
+    s->untold = 0;
+}
+
 static _Alignas(16) u8 command_stack[192 * 1024];
 
 /* Starts the command. The child shares our memory until its exec, and we sleep so long: no copy of page tables is made. */
@@ -176,8 +183,9 @@ static void start(struct supervisor *s, struct run *run, struct ends *ends)
     if (high >= 0)
         close(high);
     close_ends(ends);
-    struct report r = {.type = REPORT_STARTED, .pid = s->pid};
-    send_report(s->control, &r);
+    s->untold = run->quiet && ends->fresh;
+    if (!s->untold)
+        tell_start(s);
 }
 
 /* Reaps all that has ended. Returns 1 if nothing is left below us. */
@@ -285,8 +293,11 @@ static _Noreturn void supervise(struct run *run, struct ends *ends)
         if (empty)
             _exit(0);
         struct pollfd wait[2] = {{.fd = s.signals, .events = POLLIN}, {.fd = s.control, .events = POLLIN}};
-        if (poll(wait, 2, -1) < 0 && errno != EINTR)
+        int ready = poll(wait, 2, s.untold ? SHORT_MS : -1);
+        if (ready < 0 && errno != EINTR)
             _exit(1);
+        if (s.untold && (!ready || wait[1].revents))
+            tell_start(&s);
         struct signalfd_siginfo info;
         if (wait[0].revents)
             (void)!read(s.signals, &info, sizeof info);

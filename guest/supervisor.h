@@ -11,7 +11,7 @@ enum { REPORT_STARTED = 1, REPORT_FAILED, REPORT_EXITED, REPORT_EMPTY, REPORT_CO
 
 struct report {
     u32 type;
-    i32 pid;             /* STARTED */
+    i32 pid;             /* STARTED: at once, or where a quiet command has run for some milliseconds */
     char step[8];        /* FAILED */
     i32 err;             /* FAILED, RESULT */
     i32 status;          /* EXITED: as of wait(2) */
@@ -38,6 +38,7 @@ struct order {
 struct ends {
     int control, in, out, err, channel, signals;
     u8 terminal; /* in, out and err are one terminal */
+    u8 fresh;    /* made for this command: the guest waits for nothing from it while a short one runs */
 };
 
 /* They run in a forked child of the guest and never return. */
