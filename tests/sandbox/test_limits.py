@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.sandbox.conftest import PLAIN
 
-from proofbox.errors import InvalidInput, Refused
+from proofbox.errors import Busy, InvalidInput, Refused
 from proofbox.model.limits import DEFAULTS, MIB, LimitKind, Limits
 from proofbox.model.spec import Volume
 from proofbox.runtimes.fake import FakeRuntime
@@ -37,12 +37,26 @@ async def test_what_is_asked_for_goes_over_the_defaults() -> None:
     assert got.processes == DEFAULTS.processes
 
 
-@pytest.mark.parametrize("limits", [Limits(memory=64 * MIB), Limits(cpus=1.5), Limits(disk=MIB), Limits(processes=9)])
+@pytest.mark.parametrize(
+    "limits", [Limits(memory=64 * MIB), Limits(cpus=1.5), Limits(disk=MIB), Limits(processes=9), Limits(cpu_time=9)]
+)
 async def test_a_limit_that_was_asked_for_is_enforced_or_refused(limits: Limits) -> None:
     """There is no third way."""
     host = await host_that_enforces(frozenset())
     with pytest.raises(Refused, match=limits.asked()[0]):
         host.effective(limits)
+
+
+async def test_a_reservation_is_within_the_limit_and_within_the_host() -> None:
+    """More than its own limit makes no sense; more than the machine has left is told before anything is made."""
+    host = await host_that_enforces(ALL | {"memory_reserve"})
+    with pytest.raises(InvalidInput, match="memory_reserve"):
+        host.effective(Limits(memory=64 * MIB, memory_reserve=65 * MIB))
+    with pytest.raises(Busy, match="reserved"):
+        async with host.open_sandbox(limits=Limits(memory=1 << 60, memory_reserve=1 << 59)):
+            pytest.fail("it was made")
+    async with host.open_sandbox(limits=Limits(memory_reserve=MIB)) as box:
+        assert (box.spec.limits.memory, box.spec.limits.memory_reserve) == (DEFAULTS.memory, MIB)
 
 
 async def test_without_cgroups_each_process_gets_an_address_space_limit() -> None:

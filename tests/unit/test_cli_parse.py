@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proofbox.cli import parse
 from proofbox.errors import InvalidInput
-from proofbox.model.limits import LIMIT_KINDS, Limits
+from proofbox.model.limits import LIMIT_KINDS, Limits, Walls
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,20 @@ def test_limits_are_shown_as_a_person_reads_them() -> None:
     shown = parse.show_limits(Limits(memory=512 << 20, processes=64, wall=90.0, cpus=2.5))
     assert shown == "memory 512 MiB, processes 64, cpus 2.5, wall 90 s"
     assert parse.show_limits(Limits()) == "none"
+
+
+def test_new_limits_are_read_in_their_units() -> None:
+    """Sizes and times like the others; each is a field of its own."""
+    asked = parse.limits(["memory=1G", "memory-reserve=512M", "cpu_time=2m", "idle=30s", "cpus=1.5"])
+    assert asked == Limits(memory=1 << 30, memory_reserve=512 << 20, cpu_time=120.0, idle=30.0, cpus=1.5)
+    assert parse.show_limits(asked) == "memory 1 GiB, memory reserve 512 MiB, cpus 1.5, cpu time 120 s, idle 30 s"
+
+
+def test_walls_are_parts_with_times() -> None:
+    """The parts of an attempt, and no others."""
+    assert parse.walls(["agent=10m", "trial=1h", "agent=5m"]) == Walls(agent_wall=300.0, trial_wall=3600.0)
+    assert parse.walls([]) is None
+    assert parse.show_walls(Walls(agent_wall=300.0)) == "agent 300 s"
+    for wrong in ("agent", "setup=3s", "agent=fast"):
+        with pytest.raises(InvalidInput):
+            parse.walls([wrong])

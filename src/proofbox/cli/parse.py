@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from proofbox.errors import InvalidInput
-from proofbox.model.limits import LIMIT_KINDS, LimitKind, Limits
+from proofbox.model.limits import LIMIT_KINDS, LimitKind, Limits, Walls
 from proofbox.model.spec import Volume
 
 BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -18,6 +18,7 @@ BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1
 TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
 SIZES: Final[frozenset[LimitKind]] = frozenset({"memory", "memory_reserve", "process_memory", "disk", "output"})
 SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "idle", "command_wall", "cpu_time"})
+PARTS: Final = tuple(name.removesuffix("_wall") for name in Walls.__struct_fields__)
 
 T = TypeVar("T")
 
@@ -77,6 +78,22 @@ def limits(given: Iterable[str]) -> Limits | None:
         except InvalidInput as wrong:
             raise InvalidInput(f"--limit {kind}: {wrong}") from None
     return Limits(**found) if found else None
+
+
+def walls(given: Iterable[str]) -> Walls | None:
+    """``["agent=10m", "trial=1h"]`` to walls; the last of a part counts. None for none. Raises ``InvalidInput``."""
+    found: dict[str, float] = {}
+    for text in given:
+        part, equals, value = text.partition("=")
+        if not equals or part.strip() not in PARTS:
+            raise InvalidInput(f"--wall {text!r}: write PART=TIME with one of {', '.join(PARTS)}")
+        found[f"{part.strip()}_wall"] = seconds(value)
+    return Walls(**found) if found else None
+
+
+def show_walls(given: Walls) -> str:
+    """The walls that are set, for a person, in one line."""
+    return ", ".join(f"{kind.removesuffix('_wall')} {value:g} s" for kind, value in given.asked().items()) or "none"
 
 
 def _amount(kind: LimitKind, value: str) -> float:

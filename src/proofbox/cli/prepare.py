@@ -71,6 +71,7 @@ def describe(facts: HostFacts, config: RunConfig, asked: Work) -> str:
         f"agent        {asked.agent.name}" + (f" from {config.samples}" if config.samples else ""),
         f"runtime      {facts.runtime} (level {facts.level})",
         f"limits       {parse.show_limits(facts.limits)}",
+        f"walls        {parse.show_walls(config.walls)}",
     ]
     lines += [f"template     {name} {digest}" for name, digest in facts.templates.items()]
     lines += [f"note         {note}" for note in facts.notes]

@@ -45,6 +45,14 @@ AGENTS: Final = ("reference", "nop")
 @click.option(
     "--timeout", metavar="TIME", callback=parse.parsed(parse.seconds), help="Instead of the tasks' own time limit."
 )
+@click.option(
+    "--wall",
+    "walls",
+    metavar="PART=TIME",
+    multiple=True,
+    callback=parse.parsed(parse.walls),
+    help=f"Time for a part of an attempt, such as agent=10m; repeatable. Parts: {', '.join(parse.PARTS)}.",
+)
 @click.option("--k", "ks", metavar="1,10,100", callback=parse.parsed(parse.whole_numbers), help="Of pass@k.")
 @options.isolation
 @OUT
@@ -77,7 +85,7 @@ def run(tasks: str | None, out: Path | None, resume: str | None, as_json: bool, 
 
 def _asked(tasks: str | None, given: dict[str, Any]) -> RunConfig:
     """What the options say. Raises a usage error where they say nothing that can be run."""
-    from proofbox.model.limits import Limits
+    from proofbox.model.limits import Limits, Walls
     from proofbox.model.run import RunConfig
 
     if tasks is None:
@@ -96,6 +104,7 @@ def _asked(tasks: str | None, given: dict[str, Any]) -> RunConfig:
         level=given["level"],
         allow_unisolated=given["allow_unisolated"],
         limits=given["limits"] or Limits(),
+        walls=given["walls"] or Walls(),
         timeout=given["timeout"],
         **chosen,
     )
@@ -105,7 +114,7 @@ def _resumed(store: Store, resume: str, given: dict[str, Any]) -> RunConfig:
     """What was asked for then. Only what changes no result may differ now: one report is about one thing."""
     import msgspec
 
-    for name in ("samples", "agent", "n", "pattern", "timeout", "ks", "runtime", "limits"):
+    for name in ("samples", "agent", "n", "pattern", "timeout", "ks", "runtime", "limits", "walls"):
         if given[name] is not None:
             raise click.UsageError("with --resume, only -j and --attempts can be chosen anew: the rest is as it was")
     before = store.open(resume).record().config

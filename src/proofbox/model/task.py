@@ -41,7 +41,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     True where nothing but the candidate's own code can block, as in a function that is called and must return.
     """
 
-
     def __post_init__(self) -> None:
         """Deadlines nest: what is around is longer than what is inside."""
         walls, inside = self.walls, self.judge.timeout

@@ -8,12 +8,14 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from math import inf
 from time import monotonic
 from typing import Final, cast, get_args
 
 import anyio.to_thread
 
-from proofbox.errors import InvalidInput, Refused
+from proofbox.errors import Busy, InvalidInput, Refused
+from proofbox.host.memory import available_memory
 from proofbox.kit.clock import paused
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -112,7 +114,10 @@ class Host:
         base = Limits(**{kind: getattr(DEFAULTS, kind) for kind in LIMIT_KINDS if kind in enforced})
         if "memory" not in enforced:
             base = WITHOUT_CGROUPS.over(base)
-        return wanted.over(base)
+        effective = wanted.over(base)
+        if (effective.memory_reserve or 0) > (effective.memory or inf):
+            raise InvalidInput(f"memory_reserve={effective.memory_reserve} is more than memory={effective.memory}")
+        return effective
 
     async def aclose(self) -> None:
         """Ends the sandboxes that are open here, and what the runtimes of this process run for themselves.
@@ -158,6 +163,7 @@ class Host:
             hostname=hostname,
             volumes=volumes,
         )
+        self._reserve(effective)
         life = Life(self._runtime, spec, found)
         self._lives.add(life)
         try:
@@ -174,6 +180,18 @@ class Host:
         finally:
             await life.end()
             self._lives.discard(life)
+
+    def _reserve(self, limits: Limits) -> None:
+        """Raises ``Busy`` if the sandboxes of this process that are open have reserved what this one is to have."""
+        if limits.memory_reserve is None:
+            return
+        held = sum(life.spec.limits.memory_reserve or 0 for host in _hosts.values() for life in host._lives)
+        room = available_memory()
+        if held + limits.memory_reserve > room:
+            raise Busy(
+                f"memory_reserve={limits.memory_reserve}: {held} of {room} bytes are reserved by sandboxes that are "
+                "open; close some, or reserve less"
+            )
 
     async def _resolve(self, name: str) -> Template:
         known = self._templates.get(name)

@@ -72,6 +72,7 @@ def _head(report: Report) -> str:
         f"runtime {host.runtime} (level {host.level}), {record.config.jobs} at a time; {versions}",
         *(f"template {name} {digest}" for name, digest in host.templates.items()),
         f"task set {record.task_set}",
+        f"walls {', '.join(f'{kind} {value:g}' for kind, value in record.config.walls.asked().items()) or 'none'}",
         f"limits {_limits_of(host.limits) or 'none'}",
         *(f"note: {printable(note, 3 * WIDTH)}" for note in host.notes),
     ]
