@@ -44,11 +44,14 @@ int buffer_reserve(struct buffer *b, size_t room)
     size_t size = b->size ? b->size : 256;
     while (size - b->end < room)
         size *= 2;
-    u8 *data = realloc(b->data, size);
+    u8 *data = realloc(b->borrowed ? NULL : b->data, size);
     if (!data)
         return -1;
+    if (b->borrowed)
+        memcpy(data, b->data, b->end);
     b->data = data;
     b->size = size;
+    b->borrowed = 0;
     return 0;
 }
 
@@ -72,7 +75,8 @@ void buffer_consume(struct buffer *b, size_t length)
 
 void buffer_free(struct buffer *b)
 {
-    free(b->data);
+    if (!b->borrowed)
+        free(b->data);
     memset(b, 0, sizeof *b);
 }
 

@@ -49,6 +49,7 @@ void put_u64(u8 *at, u64 value);
 struct buffer {
     u8 *data;
     size_t start, end, size;
+    u8 borrowed; /* the memory is not ours: growing leaves it, and it is never freed */
 };
 
 int buffer_reserve(struct buffer *b, size_t room);
