@@ -11,7 +11,7 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
-from proofbox.errors import BrokenTask
+from proofbox.errors import BrokenTask, SandboxLost
 from proofbox.kit.clock import paused
 from proofbox.model.limits import Walls
 from proofbox.model.outcome import HitLimit, Usage
@@ -25,6 +25,7 @@ from proofbox.trial.run import run_tasks
 from proofbox.trial.trial import attempt
 
 FOR_EVER = 3600.0
+COUNTED = HitLimit(kind="cpu_time", limit=1.0, used=1.1, elapsed=2.0, cause="task")
 
 
 @dataclass
@@ -37,12 +38,15 @@ class Takes:
     usage: Usage | None = None
     name: str = "takes"
     judged: int = 0
+    raises: Exception | None = None
 
     async def act(self, task: Task, index: int) -> Candidate | None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._make)
             await anyio.lowlevel.checkpoint()
         await anyio.sleep(self.agent)
+        if self.raises is not None:
+            raise self.raises
         return Candidate(completion="    pass\n")
 
     async def _make(self) -> None:
@@ -134,6 +138,26 @@ async def test_a_cancelled_trial_did_not_reach_its_wall(task: Task) -> None:
     with anyio.move_on_after(0.05) as scope:
         await attempt(with_walls(task, agent_wall=10.0), 0, takes, takes)
     assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (SandboxLost("used up", "cpu_time", COUNTED), "limit"),
+        (ExceptionGroup("in tasks", [SandboxLost("used up", "memory", COUNTED)]), "limit"),
+        (SandboxLost("idle", "idle", msgspec.structs.replace(COUNTED, kind="idle", cause="unknown")), "infrastructure"),
+        (SandboxLost("gone"), "infrastructure"),
+    ],
+    ids=["cpu_time", "memory", "idle", "gone"],
+)
+async def test_what_the_kernel_counted_in_the_agents_sandbox_is_its_own_limit(
+    tmp_path: Path, task: Task, error: Exception, ending: str
+) -> None:
+    """It is judged with a reward of 0 and not tried again; a sandbox that went otherwise says nothing of the agent."""
+    report = await run(tmp_path, task, Takes(raises=error), attempts=2)
+    line = report.trials[0]
+    assert (line.ending, line.reward) == (ending, 0.0 if ending == "limit" else None)
+    assert line.attempts == (1 if ending == "limit" else 2)
 
 
 def test_deadlines_nest(task: Task) -> None:

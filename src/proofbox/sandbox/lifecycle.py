@@ -11,14 +11,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from math import inf
-from time import perf_counter
+from time import perf_counter, time
 from typing import Final, Literal, TypeVar, cast
 
 import anyio
 
 from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, SandboxLost
 from proofbox.kit.loop import Background, Stop, later
-from proofbox.model.outcome import Usage
+from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import CanCountEvents, CanObserve, Ended, Handle, Runtime
@@ -235,7 +235,11 @@ class Life:
             )
         elif ended is not None and ended.oom:
             limit = self.spec.limits.memory
-            self.lose(SandboxLost(f"{where} was ended by the kernel: out of memory (limit {limit} bytes)", "memory"))
+            hit = HitLimit(
+                kind="memory", limit=float(limit or 0), used=None, elapsed=self.age(), cause="task", at=time()
+            )
+            text = f"{where} was ended by the kernel: out of memory (limit {limit} bytes)"
+            self.lose(SandboxLost(text, "memory", hit))
         elif wall is not None and self.age() >= wall:
             self._wall_passed()
         else:

@@ -6,8 +6,9 @@ import msgspec
 
 from proofbox.errors import AgentFailed, SandboxLost, VerifierFailed
 from proofbox.model.blame import MEANING, masked
+from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, Task
-from proofbox.model.trace import recordable
+from proofbox.model.trace import Phase, recordable
 from proofbox.model.verdict import Verdict
 
 
@@ -16,6 +17,17 @@ def handed_in(candidate: Candidate | None) -> Candidate | None:
     if candidate is not None and not isinstance(candidate, Candidate):
         raise AgentFailed(f"the agent returned {type(candidate).__name__}, neither a Candidate nor None")
     return candidate
+
+
+def own_limit(error: Exception, phase: Phase) -> Verdict | None:
+    """The verdict where the agent's own sandbox was ended for what the kernel counted in it; None for all else.
+
+    In phase ``verify`` it may have been a sandbox of the verifier's, which says what it means.
+    """
+    limit = error.limit if phase == "agent" and isinstance(error, SandboxLost) else None
+    if not isinstance(limit, HitLimit) or limit.cause != "task":
+        return None
+    return Verdict(ending="limit", reason=str(error), limit=limit)
 
 
 def trusted(verdict: Verdict, task: Task) -> Verdict:

@@ -18,7 +18,7 @@ from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
 from proofbox.model.verdict import Verdict
-from proofbox.trial.checks import handed_in, trusted
+from proofbox.trial.checks import handed_in, own_limit, trusted
 from proofbox.trial.clocks import Clocks, OutOfTime
 
 
@@ -55,7 +55,11 @@ async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> A
     except OutOfTime as late:
         done.verdict = trusted(late.verdict, task)
     except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own
-        done.failure = _attribute(error, phase)
+        own = own_limit(root_of(error), phase)
+        if own is not None:
+            done.verdict = trusted(own, task)
+        else:
+            done.failure = _attribute(error, phase)
     return done
 
 
