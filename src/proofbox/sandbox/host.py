@@ -55,6 +55,8 @@ class Host:
         """What a handle of this runtime is; known from the first one on."""
         self._lives: set[Life] = set()
         self._templates: dict[str, tuple[float, Template]] = {}
+        self._effective: tuple[Limits | None, Limits] | None = None
+        """The limits that were asked for last, and what came of them: a thousand sandboxes ask for the same object."""
 
     @classmethod
     async def local(
@@ -101,7 +103,14 @@ class Host:
         """The limits that a sandbox gets here who asks for these. Raises ``Refused`` for those that nothing
         enforces.
         """
-        wanted = asked or Limits()
+        latest = self._effective
+        if latest is not None and latest[0] is asked:
+            return latest[1]
+        effective = self._worked_out(asked or Limits())
+        self._effective = asked, effective
+        return effective
+
+    def _worked_out(self, wanted: Limits) -> Limits:
         for kind in wanted.asked():
             value = getattr(wanted, kind)
             if isinstance(value, bool) or not value > 0 or value < _LEAST.get(kind, 0) or value > 1 << 62:

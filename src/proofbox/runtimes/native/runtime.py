@@ -25,7 +25,7 @@ from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
 from proofbox.kit.loop import Stop, later, watch_readable
-from proofbox.model.limits import LimitKind
+from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -200,6 +200,7 @@ class NativeRuntime(_Read):
         self._enforces: frozenset[LimitKind] = (
             ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})
         )
+        self._allowed: Limits | None = None
         self._launcher: Launcher | None = None
         self._starting = threading.Lock()
 
@@ -317,12 +318,15 @@ class NativeRuntime(_Read):
                 self._processors.remove()
 
     def _refuse_unenforced(self, spec: SandboxSpec) -> None:
+        if spec.limits is self._allowed:  # an immutable value, and the latest one that passed
+            return
         beyond = [kind for kind in spec.limits.asked() if kind not in self._enforces]
         if beyond:
             why = "; ".join(self._place.missing) or "no such controller"
             raise Refused(
                 f"sandbox {spec.id}", tuple(f"limit {kind}: not enforced on this host ({why})" for kind in beyond)
             )
+        self._allowed = spec.limits
 
     async def _prepare(
         self, spec: SandboxSpec, template: Template
