@@ -3,6 +3,7 @@
 #include "launch.h"
 
 #include "guest.h"
+#include "launch_sys.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -317,6 +319,7 @@ static bool set_up(int control)
     ssize_t size = receive(setup_message, none);
     if (size <= 0 || setup_message[0] != MESSAGE_SETUP || !setup_read(setup_message, (size_t)size, &launcher.setup))
         return false;
+    launcher.setup.keyring = syscall(SYS_keyctl, K_KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0;
     /* Launchers begin at different places. */
     if (getrandom(&launcher.id_next, sizeof launcher.id_next, 0) < 0)
         return false;

@@ -32,6 +32,7 @@ struct launch_setup {
     uint32_t uid, gid;
     uint64_t capabilities;
     bool full_ids; /* a range of 65,536 ids for each sandbox, not one id */
+    bool keyring; /* not of the message: the launcher has an empty session keyring of its own */
     uint32_t id_first, id_last; /* with full ids: where a range may begin */
     const void *filter;
     size_t filter_size;

@@ -76,7 +76,7 @@ def test_the_host_network_brings_its_names(monkeypatch: pytest.MonkeyPatch, tmp_
     volume = Volume("/tmp", "/etc/hosts")
     spec = SandboxSpec(id="box", template="t", limits=Limits(), network="host", volumes=(volume,))
     try:
-        shown = bundle.shown_files(spec)
+        shown = bundle.shown_files(spec, ())
     finally:
         guest_path.cache_clear()
     assert (str(program), GUEST) == shown[0]

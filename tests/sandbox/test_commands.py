@@ -196,6 +196,8 @@ async def test_long_commands_arrive(box: Sandbox) -> None:
 @pytest.mark.parametrize(("options", "step"), [({"user": "no-such-user"}, "user"), ({"cwd": "/no/such"}, "cwd")])
 async def test_what_cannot_start_is_no_exit_code(box: Sandbox, options: dict[str, Any], step: str) -> None:
     """It is an error that names the step, not a result that a program could have had."""
+    if step == "user" and not box.host.probe.users:
+        pytest.skip("sandboxes have one user here, so that another one is refused before anything starts")
     with pytest.raises(OperationFailed) as caught:
         await box.run("true", **options)
     assert caught.value.step == step

@@ -58,7 +58,12 @@ class Demo:
         return msgspec.structs.replace(TASK, id=f"demo/{self.name}", limits=Limits(**limits))
 
     def can_be_shown(self, enforced: Collection[LimitKind]) -> bool:
-        """Its limit is enforced here; without that it would be told apart less exactly, or harm the host."""
+        """Its limit is enforced here; without that it would be told apart less exactly, or harm the host.
+
+        A limit on processes holds without control groups too, but there nobody counts the forks that it refused.
+        """
+        if self.limit == "processes" and "memory" not in enforced:
+            return False
         return self.limit is None or self.limit in enforced or self.limit == "command_wall"
 
 
