@@ -25,7 +25,7 @@ NEED_USERS = {
     "test_write_binary_file_without_permissions",
 }
 
-pytestmark = [pytest.mark.anyio, pytest.mark.container, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.container]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", params=["native", "crun", "runc"])
+@pytest.fixture(scope="module", params=["native", "crun", pytest.param("runc", marks=pytest.mark.slow)])
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEnvironment]:
     """One sandbox for all checks of a runtime, made and ended as Inspect does it."""
     config = ProofboxConfig(runtime=request.param)

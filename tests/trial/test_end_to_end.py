@@ -77,7 +77,6 @@ async def test_references_pass_and_doing_nothing_fails(host: Host, some: list[Ta
     assert "pass@1  1.0000  1.0000" in render(right)
 
 
-@pytest.mark.slow
 async def test_samples_are_scored_like_the_reference_evaluator_scores_them(
     host: Host, some: list[Task], tmp_path: Path
 ) -> None:
