@@ -14,6 +14,7 @@ from tests.native.conftest import Eventually, OpenBox, gone
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.cgroup import advance_roots, find_place
+from proofbox.host.cgroup_room import claim_place
 from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec, Volume
 from proofbox.model.template import Layer, Template
@@ -25,7 +26,7 @@ Pairs = tuple[tuple[str, str], ...]
 pytestmark = [pytest.mark.anyio, pytest.mark.container]
 
 needs_groups = pytest.mark.skipif(
-    not {"memory", "pids"} <= find_place().directories.keys(), reason="this process may not write control groups here"
+    not {"memory", "pids"} <= claim_place().directories.keys(), reason="this process may not write control groups here"
 )
 
 

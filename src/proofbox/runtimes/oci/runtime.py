@@ -30,6 +30,7 @@ from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
+from proofbox.kit.child import exited
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -199,7 +200,7 @@ class OciRuntime(_Read):
     async def wait(self, handle: Handle) -> Ended:
         """Until our program has ended; it ends after the last process of the sandbox."""
         mine = _of(handle)
-        status = None if mine.process is None else await _exited(mine.process)
+        status = None if mine.process is None else await exited(mine.process)
         return Ended(status, oom=bool(cgroup_apply.oom_kills(mine.plan)), asked=mine.asked)
 
     async def stop(self, handle: Handle) -> None:
@@ -215,10 +216,10 @@ class OciRuntime(_Read):
         _hold_layer(mine)
         process.send_signal(signal.SIGTERM)
         with anyio.move_on_after(STOP_PATIENCE):
-            await _exited(process)
+            await exited(process)
         if process.poll() is None:
             process.kill()
-            await _exited(process)
+            await exited(process)
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes bundle and cgroups."""
@@ -293,22 +294,6 @@ def _popen(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
         pass_fds=(far.fileno(),),
         start_new_session=True,
     )
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> int:
-    """Waits for it without a thread and without a poll; its status as of wait(2)."""
-    if process.poll() is None:
-        try:
-            watch = os.pidfd_open(process.pid)
-        except ProcessLookupError:  # reaped by another waiter since
-            watch = -1
-        if watch >= 0:
-            try:
-                await anyio.wait_readable(watch)
-            finally:
-                os.close(watch)
-    code = process.wait()
-    return -code if code < 0 else code << 8
 
 
 def _hold_layer(mine: OciHandle) -> None:

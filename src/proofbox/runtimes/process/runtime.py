@@ -27,6 +27,7 @@ from proofbox.errors import CreateFailed, Refused
 from proofbox.host.owner import Owner
 from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
+from proofbox.kit.child import exited
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -141,7 +142,7 @@ class ProcessRuntime:
         mine = _of(handle)
         if mine.process is None:
             return Ended(None, oom=False, asked=mine.asked)
-        return Ended(await _exited(mine.process), oom=False, asked=mine.asked)
+        return Ended(await exited(mine.process), oom=False, asked=mine.asked)
 
     async def usage(self, handle: Handle) -> Usage:
         """Nothing: there is no counter for a process and its descendants without a cgroup."""
@@ -171,10 +172,10 @@ class ProcessRuntime:
         if process is None:
             return
         with anyio.move_on_after(STOP_GRACE):
-            await _exited(process)
+            await exited(process)
         if process.poll() is None:
             process.kill()
-            await _exited(process)
+            await exited(process)
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes its directory."""
@@ -199,22 +200,6 @@ class ProcessRuntime:
 def _of(handle: Handle) -> ProcessHandle:
     assert isinstance(handle, ProcessHandle)
     return handle
-
-
-async def _exited(process: subprocess.Popen[bytes]) -> int:
-    """Waits for it without a thread and without a poll; its status as of wait(2)."""
-    if process.poll() is None:
-        try:
-            watch = os.pidfd_open(process.pid)
-        except ProcessLookupError:  # reaped by another waiter since
-            watch = -1
-        if watch >= 0:
-            try:
-                await anyio.wait_readable(watch)
-            finally:
-                os.close(watch)
-    code = process.wait()
-    return -code if code < 0 else code << 8
 
 
 async def _remove(directory: Path) -> None:
