@@ -10,6 +10,7 @@ from proofbox.errors import SandboxLost
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
+from proofbox.sandbox.host import Host
 from proofbox.verify.function import FunctionVerifier
 
 TESTS = FunctionTests(
@@ -34,10 +35,12 @@ MANY = "    number = 0\n    while True:\n        open(f'/tmp/{number}', 'w').clo
     ids=["cpu_time", "disk", "inodes"],
 )
 async def test_the_limit_that_the_kernel_counted_is_the_ending(
-    kind: str, limits: Limits, body: str, verifier: FunctionVerifier, enforces: Callable[[str], None]
+    kind: str, limits: Limits, body: str, host: Host, verifier: FunctionVerifier, enforces: Callable[[str], None]
 ) -> None:
     """A limit with its value, which is the candidate's own doing, and not a failure of anybody else."""
     enforces(kind)
+    if kind != "cpu_time" and "memory" not in host.probe.enforces:
+        pytest.skip("without rights nobody looks into a sandbox from outside: a full disk is the program's own error")
     task = Task(id="hack/limit", instruction="", judge=TESTS, limits=limits)
     try:
         verdict = await verifier.judge(task, Candidate(completion=body))

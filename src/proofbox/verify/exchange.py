@@ -95,7 +95,12 @@ class Clock:
         self._since: float | None = None
 
     def give(self, seconds: float) -> None:
-        """So much was taken from the candidate since the beginning; it gets it back, up to ``GIVEN_BACK``."""
+        """So much was taken from the candidate since the beginning; it gets it back, up to ``GIVEN_BACK``.
+
+        Not any more once its time is over: what counted is what was decided by.
+        """
+        if self.scope.cancel_called:
+            return
         self.given = min(seconds, GIVEN_BACK * self.limit)
         self._set()
 
