@@ -17,7 +17,7 @@ from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
 from proofbox.runtimes.native import NativeRuntime
-from proofbox.runtimes.native.runtime import NativeHandle
+from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.testing.needs import skip_unless_required
 from proofbox.wire import frames
 from proofbox.wire.guest import END_LAYOUT, HOST_HELLO_LAYOUT, RUN_LAYOUT, HostHello, Run

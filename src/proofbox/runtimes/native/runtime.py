@@ -6,9 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from math import inf
-from time import monotonic
 from typing import Final
 
 import anyio
@@ -17,29 +14,20 @@ from anyio.lowlevel import RunVar
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
-from proofbox.host.cgroup import PROCESS_RESERVE, Place, Plan, advance_roots, plan_group
-from proofbox.host.cgroup_events import EventCounters
+from proofbox.host.cgroup import PROCESS_RESERVE, Place, advance_roots, plan_group
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
-from proofbox.kit.loop import Stop, later, watch_readable
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.runtimes.native.launcher import Launcher
-from proofbox.runtimes.native.messages import (
-    DESTROY,
-    KILL,
-    End,
-    Failed,
-    Ready,
-    decode_report,
-    encode_launch,
-)
+from proofbox.runtimes.native.messages import DESTROY, KILL, encode_launch
 from proofbox.runtimes.native.probe import probe_host, remove_probe_directory
 
 CREATE_S: Final = 30.0
@@ -66,101 +54,6 @@ ALWAYS: Final[frozenset[LimitKind]] = frozenset(
     {"disk", "inodes", "open_files", "process_memory", "wall", "idle", "command_wall", "output"}
 )
 """Enforced on every host: by the writable layer's own file system, and by the guest for each command."""
-
-
-@dataclass(slots=True, eq=False)
-class NativeHandle:
-    """One sandbox: the socket on which the launcher reports on it, and what it reported so far."""
-
-    id: str
-    plan: Plan
-    launcher: Launcher
-    status: socket.socket
-    channel: socket.socket | None
-    affinity: tuple[int, ...] = ()
-    """The processors that it is asked to keep to, where no control group sees to it; none for all."""
-    pid: int = 0
-    id_base: int = 0
-    ready: bool = False
-    failure: str = ""
-    end: int | None = None
-    removed: bool = False
-    lost: bool = False
-    started: bool = False
-    asked: bool = False
-    oom: bool = False
-    counters: EventCounters = field(init=False)
-    waiting: int = 0
-    _news: anyio.Event | None = None
-    _unwatch: Stop | None = None
-
-    def __post_init__(self) -> None:
-        self.counters = EventCounters(self.plan)
-
-    @property
-    def over(self) -> bool:
-        """It has ended, or the launcher has."""
-        return self.end is not None or self.lost
-
-    async def until(self, done: Callable[[], bool], seconds: float = inf) -> bool:
-        """Takes in what the launcher reports until that is so; False if it is not so in time. Any number may wait."""
-        if done():
-            return True
-        late = monotonic() + seconds
-        stop = later(seconds, self._tell) if seconds < inf else None
-        self.waiting += 1
-        if self._unwatch is None:
-            self._unwatch = watch_readable(self.status.fileno(), self._take)
-        try:
-            while not done() and monotonic() < late:
-                if self._news is None:
-                    self._news = anyio.Event()
-                await self._news.wait()
-        finally:
-            if stop is not None:
-                stop()
-            self.waiting -= 1
-            if not self.waiting:
-                self._stop_watch()
-        return done()
-
-    def close(self) -> None:
-        """Lets its descriptors go. Idempotent."""
-        self._stop_watch()
-        self.status.close()
-        self.counters.close()
-        if self.channel is not None:
-            self.channel.close()
-            self.channel = None
-
-    def _stop_watch(self) -> None:
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
-
-    def _tell(self) -> None:
-        if self._news is not None:
-            self._news.set()
-            self._news = None
-
-    def _take(self) -> None:
-        try:
-            message = self.status.recv(1024)
-        except (BlockingIOError, InterruptedError):
-            return
-        except ConnectionResetError:
-            message = b""
-        match decode_report(message) if message else None:
-            case None:
-                self.lost = True
-                self._stop_watch()
-            case Ready(pid, id_base):
-                self.ready, self.pid, self.id_base = True, pid, id_base
-            case Failed(text):
-                self.failure = self.failure or text
-            case End(status, removed):
-                self.end, self.removed = status, removed
-        self._tell()
 
 
 class _Read:
