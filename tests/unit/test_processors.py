@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proofbox.host.cgroup import Place, plan_group
+from proofbox.host.cgroup_apply import prepare, split_processors
 from proofbox.host.processors import Processors, cpuinfo_of, stat_of
 from proofbox.model.limits import Limits
 
@@ -63,6 +64,34 @@ def test_a_plan_has_processors_where_a_cpuset_can_be_had(version: int) -> None:
     names = [f"{Path(path).name}={value}" for path, value in plan.values]
     assert names.index("cpuset.cpus=1") < names.index("cgroup.procs=")
     assert not [path for path, _ in plan_group(place, "own", "box", Limits()).values if "cpuset.cpus" in path]
+
+
+def test_v1_groups_get_what_the_group_above_has(tmp_path: Path) -> None:
+    """A v1 group that has no processors or no memory nodes lets nobody in, so each gets those of the one above; once."""
+    groups = [tmp_path, tmp_path / "proofbox", tmp_path / "proofbox/own"]
+    for group in groups:
+        group.mkdir(exist_ok=True)
+        for name in ("cpus", "mems"):
+            (group / f"cpuset.{name}").write_text("\n")
+            (group / f"cpuset.effective_{name}").write_text("0-3\n" if name == "cpus" else "0\n")
+    (groups[1] / "cpuset.cpus").write_text("0-1\n")
+    split_processors(Place(1, {"cpuset": tmp_path}), "own")
+    assert [(group / "cpuset.cpus").read_text() for group in groups] == ["\n", "0-1\n", "0-3\n"]
+    assert [(group / "cpuset.mems").read_text() for group in groups] == ["\n", "0\n", "0\n"]
+    assert (groups[2] / "cgroup.clone_children").read_text() == "1"
+
+
+def test_v2_groups_hand_the_controller_down_only_when_it_is_needed(tmp_path: Path) -> None:
+    """``prepare`` leaves it alone."""
+    groups = [tmp_path, tmp_path / "proofbox", tmp_path / "proofbox/own"]
+    for group in groups:
+        group.mkdir(exist_ok=True)
+        (group / "cgroup.subtree_control").write_text("cpu")
+    place = Place(2, {"cpu": tmp_path, "cpuset": tmp_path})
+    prepare(place, "own")
+    assert {(group / "cgroup.subtree_control").read_text() for group in groups} == {"cpu"}
+    split_processors(place, "own")
+    assert {(group / "cgroup.subtree_control").read_text() for group in groups} == {"+cpuset"}
 
 
 @pytest.mark.parametrize(("version", "file"), [(1, "memory.soft_limit_in_bytes"), (2, "memory.low")])
