@@ -67,7 +67,7 @@ def test_a_plan_has_processors_where_a_cpuset_can_be_had(version: int) -> None:
 
 
 def test_v1_groups_get_what_the_group_above_has(tmp_path: Path) -> None:
-    """A v1 group that has no processors or no memory nodes lets nobody in, so each gets those of the one above; once."""
+    """A v1 group that has no processors or no memory nodes lets nobody in: it gets those of the one above."""
     groups = [tmp_path, tmp_path / "proofbox", tmp_path / "proofbox/own"]
     for group in groups:
         group.mkdir(exist_ok=True)
