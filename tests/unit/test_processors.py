@@ -94,6 +94,13 @@ def test_v2_groups_hand_the_controller_down_only_when_it_is_needed(tmp_path: Pat
     assert {(group / "cgroup.subtree_control").read_text() for group in groups} == {"+cpuset"}
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_where_the_kernel_does_not_let_us_the_place_is_without(version: int, tmp_path: Path) -> None:
+    """Then sandboxes are told by affinity; all other controllers stay."""
+    place = Place(version, {"cpu": tmp_path, "cpuset": tmp_path / "nothing here"})
+    assert split_processors(place, "own").directories == {"cpu": tmp_path}
+
+
 @pytest.mark.parametrize(("version", "file"), [(1, "memory.soft_limit_in_bytes"), (2, "memory.low")])
 def test_a_reservation_of_memory_is_another_value_than_the_limit(version: int, file: str) -> None:
     """Both are written, each into its own file."""

@@ -7,12 +7,13 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from proofbox.errors import CreateFailed
-from proofbox.host.cgroup import TOP, Place, Plan
+from proofbox.host.cgroup import TOP, Controller, Place, Plan
 from proofbox.host.threads import descendants
 from proofbox.model.outcome import Usage
 
@@ -50,26 +51,34 @@ def _hand_down(place: Place, groups: Iterable[Path]) -> None:
     _add_controllers((each for each in place.directories if each not in ("cpuacct", "cpuset")), groups)
 
 
-def split_processors(place: Place, owner: str) -> None:
+def split_processors(place: Place, owner: str) -> Place:
     """Lets the groups of this owner have processors of their own. Before the first such group; safe to repeat.
 
-    It is not part of ``prepare``: who sets no limit on processors pays nothing for it. Raises ``CreateFailed``.
+    It is not part of ``prepare``: who sets no limit on processors pays nothing for it. Returns the place, without the
+    controller where the kernel does not let us: it wants rights over every process below a v2 group for it, and in a
+    delegated one there may be some of root's.
     """
     root = place.directories.get("cpuset")
     if root is None:
-        return
+        return place
     groups = (root, root / TOP, root / TOP / owner)
-    if place.version == 2:
-        _add_controllers(("cpuset",), groups)
-        return
     try:
-        for above, group in pairwise(groups):
-            for name in ("cpus", "mems"):  # a v1 group has none until it is told, and nobody can join it
-                if not (group / f"cpuset.{name}").read_text().strip():
-                    (group / f"cpuset.{name}").write_text((above / f"cpuset.effective_{name}").read_text())
-            (group / "cgroup.clone_children").write_text("1")
-    except OSError as error:
-        raise CreateFailed(f"control group {error.filename}: {error.strerror}", "cgroup") from error
+        if place.version == 2:
+            _add_controllers(("cpuset",), groups)
+        else:
+            _give_processors(groups)
+    except (OSError, CreateFailed):
+        left: dict[Controller, Path] = {each: path for each, path in place.directories.items() if each != "cpuset"}
+        return replace(place, directories=left)
+    return place
+
+
+def _give_processors(groups: Iterable[Path]) -> None:
+    for above, group in pairwise(groups):
+        for name in ("cpus", "mems"):  # a v1 group has none until it is told, and nobody can join it
+            if not (group / f"cpuset.{name}").read_text().strip():
+                (group / f"cpuset.{name}").write_text((above / f"cpuset.effective_{name}").read_text())
+        (group / "cgroup.clone_children").write_text("1")
 
 
 def _add_controllers(wanted: Iterable[str], groups: Iterable[Path]) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -28,7 +29,7 @@ from proofbox.runtime.contract import Ended, Handle, Probe
 from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.runtimes.native.launcher import Launcher
 from proofbox.runtimes.native.messages import DESTROY, KILL, encode_launch
-from proofbox.runtimes.native.probe import probe_host, remove_probe_directory
+from proofbox.runtimes.native.probe import facts, notes, probe_host, remove_probe_directory
 
 CREATE_S: Final = 30.0
 """A sandbox that does not stand after so long has failed: a source directory on a dead file system, most likely."""
@@ -99,7 +100,11 @@ class NativeRuntime(_Read):
 
     async def probe(self) -> Probe:
         """Runs one sandbox with nothing in it, through every step."""
-        return await probe_host(self, self._owner, self._ids, self._place, self._enforces)
+        before = self._place
+        probe = await probe_host(self, self._owner, self._ids, before, self._enforces)
+        if self._place is not before:  # the sandbox was the first to ask for processors of its own
+            probe = replace(probe, notes=notes(self._ids, self._place), facts=facts(self._ids, self._place))
+        return probe
 
     async def create(self, spec: SandboxSpec, template: Template) -> NativeHandle:
         """The sandbox with its guest, which waits for the first message. About 1.5 ms.
@@ -245,7 +250,7 @@ class NativeRuntime(_Read):
         if not chosen:
             return (), ()
         try:
-            cgroup_apply.split_processors(self._place, self._owner.id)
+            self._place = cgroup_apply.split_processors(self._place, self._owner.id)
             return chosen, self._processors.shown(chosen)
         except OSError as error:
             raise CreateFailed(f"sandbox {spec.id}: its processors: {error}", "processors") from error

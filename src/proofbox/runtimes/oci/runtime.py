@@ -127,12 +127,13 @@ class OciRuntime(_Read):
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
-        chosen = self._processors.take(spec.id, spec.limits.cpus)
+        chosen = self._choose(spec)
         plan = self._plan(spec, self._program, chosen)
         try:
             shown = self._processors.shown(chosen)
             bundle.make(directory, spec, base, self._confinement(), shown)
-            self._make_groups(plan, split=bool(chosen))
+            self._prepare_groups()
+            cgroup_apply.apply(plan, 0)
             near, far = socket.socketpair()
         except (OSError, ProofboxError) as error:
             self._processors.give_back(spec.id)
@@ -146,6 +147,18 @@ class OciRuntime(_Read):
         affinity = chosen if "cpuset" not in plan.by_controller else ()
         return OciHandle(spec.id, spec, template, directory, base, plan, near, far, affinity, shown)
 
+    def _choose(self, spec: SandboxSpec) -> tuple[int, ...]:
+        """The processors of a sandbox whose limit leaves it fewer than there are; none for all."""
+        chosen = self._processors.take(spec.id, spec.limits.cpus)
+        if chosen:
+            try:
+                self._prepare_groups()
+                self._place = cgroup_apply.split_processors(self._place, self.owner.id)
+            except ProofboxError:
+                self._processors.give_back(spec.id)
+                raise
+        return chosen
+
     def _plan(self, spec: SandboxSpec, program: Program, chosen: Sequence[int]) -> cgroup.Plan:
         limits = spec.limits
         if limits.processes is not None:
@@ -154,13 +167,10 @@ class OciRuntime(_Read):
         # Our program joins by itself, before anything that the sandbox brings runs.
         return replace(plan, values=tuple(item for item in plan.values if item[1]))
 
-    def _make_groups(self, plan: cgroup.Plan, split: bool) -> None:
+    def _prepare_groups(self) -> None:
         if self._groups is None:
             cgroup_apply.remember(self._record(self.owner), self._place, self.owner.id)
             self._groups = cgroup_apply.prepare(self._place, self.owner.id)
-        if split:
-            cgroup_apply.split_processors(self._place, self.owner.id)
-        cgroup_apply.apply(plan, 0)
 
     def _record(self, owner: Owner) -> Path:
         """Says where the owner's control groups are."""
