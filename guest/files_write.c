@@ -66,6 +66,7 @@ static int write_in_place(struct operation *op, const char *path)
         err = errno;
     if (err && made)
         unlink(path);
+    close(fd); /* before the answer */
     return err ? err : result_stat(op, &st);
 }
 
@@ -148,6 +149,7 @@ static int write_beside(struct operation *op, char *path, const struct stat *old
         unlinkat(dir, name, 0);
     else if (fstat(fd, &st))
         err = errno;
+    close(fd); /* before the answer: the room of a file that was given up is free for the next one */
     return err ? err : result_stat(op, &st);
 }
 
