@@ -1,6 +1,8 @@
 /* Directories: listing and removing, entry by entry through descriptors, so that no link and no race leads out of them. */
 #include "files.h"
 
+#include "entry.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,14 +14,6 @@
 #include <unistd.h>
 
 enum { MAX_NAME = 65535, FLATTEN_DEPTH = 64 };
-
-struct entry { /* linux_dirent64 */
-    u64 inode;
-    i32 offset[2];
-    u16 length;
-    u8 type;
-    char name[];
-};
 
 static int is_dots(const char *name) { return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])); }
 

@@ -1,5 +1,7 @@
 #include "tree.h"
 
+#include "entry.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -55,14 +57,6 @@ static int add(struct pids *p, pid_t pid)
     p->list[p->count++] = pid;
     return 0;
 }
-
-struct entry { /* linux_dirent64 */
-    u64 inode;
-    i32 offset[2];
-    u16 length;
-    u8 type;
-    char name[];
-};
 
 static pid_t number(const char *text)
 {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proofbox.errors import Refused
 from proofbox.model.limits import MIB, LimitKind, Limits
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
@@ -32,24 +31,6 @@ Judge = Callable[..., Awaitable[Verdict]]
 def anyio_backend() -> str:
     """Attacks do not depend on the event loop."""
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def host(anyio_backend: str) -> AsyncIterator[Host]:
-    """Real isolation where this host has it; else the process runtime, which shows what does not need isolation."""
-    try:
-        host = await Host.local()
-    except Refused:
-        host = await Host.local("process", "none", allow_unisolated=True)
-    yield host
-    await host.aclose()
-
-
-@pytest.fixture(scope="module")
-async def verifier(host: Host) -> AsyncIterator[FunctionVerifier]:
-    """One verifier for all attacks of a file: what one attack does to it would show in the next."""
-    async with FunctionVerifier(host) as verifier:
-        yield verifier
 
 
 @pytest.fixture

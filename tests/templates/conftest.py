@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proofbox.templates.home import remove_tree
+from proofbox.kit.tree import remove_tree
 from proofbox.templates.store import Store
 
 

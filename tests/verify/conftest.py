@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from proofbox.errors import Refused
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
-from proofbox.sandbox.host import Host
 from proofbox.verify.function import FunctionVerifier
 
 Judge = Callable[..., Awaitable[Verdict]]
@@ -20,24 +18,6 @@ Judge = Callable[..., Awaitable[Verdict]]
 def anyio_backend() -> str:
     """What runs inside the sandboxes does not depend on the event loop."""
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def host(anyio_backend: str) -> AsyncIterator[Host]:
-    """Real isolation where this host has it; else the process runtime."""
-    try:
-        host = await Host.local()
-    except Refused:
-        host = await Host.local("process", "none", allow_unisolated=True)
-    yield host
-    await host.aclose()
-
-
-@pytest.fixture(scope="module")
-async def verifier(host: Host) -> AsyncIterator[FunctionVerifier]:
-    """One for the module, as a run has one for all its trials."""
-    async with FunctionVerifier(host) as verifier:
-        yield verifier
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.errors import StoreFailed
+from proofbox.kit.lock import try_lock
 
 _locks: Final[dict[str, int]] = {}
 """Owner id -> the descriptor that holds its lock in this process."""
@@ -125,17 +126,8 @@ def dead_owners() -> list[Owner]:
         for record in owners.iterdir():
             if record.name.endswith(".d") or record.name in _locks:
                 continue
-            try:
-                lock = os.open(record, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                continue
-            if os.fstat(lock).st_nlink == 0:  # another reaper forgot it between our open and our lock
-                os.close(lock)
+            lock = try_lock(record)
+            if lock is None:
                 continue
             _locks[record.name] = lock
             found.append(Owner(record.name, owners / f"{record.name}.d"))

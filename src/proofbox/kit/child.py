@@ -22,3 +22,12 @@ async def exited(process: subprocess.Popen[bytes]) -> int:
                 os.close(watch)
     code = process.wait()
     return -code if code < 0 else code << 8
+
+
+async def end_within(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Waits so long for it to exit by itself, then kills it; it has ended when this returns. Safe to repeat."""
+    with anyio.move_on_after(seconds):
+        await exited(process)
+    if process.poll() is None:
+        process.kill()
+        await exited(process)

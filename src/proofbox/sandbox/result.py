@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
@@ -128,11 +128,6 @@ def cut_short(stream: Stream, outcome: Outcome, elapsed: float) -> CommandResult
         usage=CommandUsage(),
         left_running=0,
     )
-
-
-def without_output(result: CommandResult) -> CommandResult:
-    """The same with no output kept, to remember it cheaply."""
-    return replace(result, stdout_bytes=b"", stderr_bytes=b"")
 
 
 def refusal(refused: guest.Refused, what: str, run: guest.Run | None = None) -> ProofboxError:

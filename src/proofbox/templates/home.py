@@ -6,12 +6,13 @@ import contextlib
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from proofbox.errors import StoreFailed
+from proofbox.kit.lock import try_lock
+from proofbox.kit.tree import remove_tree
 
 
 def data_home() -> Path:
@@ -101,31 +102,13 @@ def sweep_workshops(making: Path) -> int:
     """Removes what makers left that are dead; how many. Safe to repeat and in parallel."""
     swept = 0
     for record in making.glob("*.lock"):
-        try:
-            lock = os.open(record, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
+        lock = try_lock(record)
+        if lock is None:
             continue
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(record.with_suffix(""))
             record.unlink(missing_ok=True)
             swept += 1
-        except BlockingIOError:
-            continue
         finally:
             os.close(lock)
     return swept
-
-
-def remove_tree(path: Path) -> None:
-    """Removes ``path`` and all below it, directories without any permission included. Missing is fine."""
-    if not os.path.lexists(path):
-        return
-    if os.geteuid() != 0:
-        os.chmod(path, 0o700)
-        for directory, names, _ in os.walk(path):
-            for name in names:
-                inner = os.path.join(directory, name)
-                if not os.path.islink(inner):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(path)

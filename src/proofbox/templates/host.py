@@ -15,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from proofbox.errors import StoreFailed
+from proofbox.kit.tree import remove_tree
 from proofbox.model.template import Layer, Template
 from proofbox.templates import packages, skeleton
-from proofbox.templates.home import locked, private_directory, remove_tree, workshop, write_atomically
+from proofbox.templates.home import locked, private_directory, workshop, write_atomically
 from proofbox.templates.tree import tree_digest
 
 NAME = "host"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from proofbox.errors import InvalidInput
 from proofbox.host.cgroup import Plan
 from proofbox.host.confinement import Confinement
 from proofbox.host.idmap import HIGHEST, LOWEST, Ids
+from proofbox.host.names import name_files
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 
@@ -20,9 +20,6 @@ VERSION: Final = 1
 MESSAGE_MAX: Final = 131_072
 TREES_MAX: Final = 200
 """Layers and volumes of one sandbox."""
-
-NAME_FILES: Final = ("/etc/resolv.conf", "/etc/hosts")
-"""Shown with the host's network: without them nothing that is asked for by name could be reached."""
 
 INODE_RESERVE: Final = 64
 """Inodes that the launcher itself uses in the writable layer."""
@@ -148,7 +145,7 @@ def encode_launch(
     volumes = [(volume.target, volume.source) for volume in spec.volumes]
     taken = {target for target, _ in volumes}
     if spec.network == "host":
-        volumes += [(name, name) for name in NAME_FILES if name not in taken and os.path.exists(name)]
+        volumes += name_files(taken)
     volumes += [each for each in shown if each[0] not in taken]
     if len(template.layers) + len(volumes) > TREES_MAX:
         raise InvalidInput(

@@ -13,6 +13,7 @@ import msgspec
 
 from proofbox.host.cgroup import Plan
 from proofbox.host.confinement import confinement
+from proofbox.host.names import name_files
 from proofbox.host.seccomp.oci import oci_profile
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
@@ -24,9 +25,6 @@ PREFIX: Final = "oci-"
 DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
 STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
 """Where a bundle may be seen in its runtime's own mount namespace: the first that is a directory of this host."""
-
-NAME_FILES: Final = ("/etc/resolv.conf", "/etc/hosts")
-"""With the host's network come its names: without them nothing that is asked for by name could be reached."""
 
 NO_LIMIT: Final = 1 << 62
 
@@ -84,7 +82,7 @@ def shown_files(spec: SandboxSpec, shown_processors: Sequence[tuple[str, str]]) 
     taken = {target for _, target in shown}
     shown += [(source, target) for target, source in shown_processors if target not in taken]
     if spec.network == "host":
-        shown += [(name, name) for name in NAME_FILES if os.path.exists(name) and name not in taken]
+        shown += name_files(taken)
     return shown
 
 

@@ -30,7 +30,7 @@ from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
-from proofbox.kit.child import exited
+from proofbox.kit.child import end_within, exited
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -225,11 +225,7 @@ class OciRuntime(_Read):
             return
         _hold_layer(mine)
         process.send_signal(signal.SIGTERM)
-        with anyio.move_on_after(STOP_PATIENCE):
-            await exited(process)
-        if process.poll() is None:
-            process.kill()
-            await exited(process)
+        await end_within(process, STOP_PATIENCE)
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes bundle and cgroups."""

@@ -12,13 +12,11 @@ import os
 import platform
 import shutil
 import socket
-import stat
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -27,7 +25,8 @@ from proofbox.errors import CreateFailed, Refused
 from proofbox.host.owner import Owner
 from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
-from proofbox.kit.child import exited
+from proofbox.kit.child import end_within, exited
+from proofbox.kit.tree import remove_tree
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
@@ -171,16 +170,12 @@ class ProcessRuntime:
         process = mine.process
         if process is None:
             return
-        with anyio.move_on_after(STOP_GRACE):
-            await exited(process)
-        if process.poll() is None:
-            process.kill()
-            await exited(process)
+        await end_within(process, STOP_GRACE)
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes its directory."""
         await self.stop(handle)
-        await _remove(_of(handle).directory)
+        await anyio.to_thread.run_sync(remove_tree, _of(handle).directory)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
         """None: a guest ends with its owner."""
@@ -190,7 +185,7 @@ class ProcessRuntime:
         """Removes the directories of a dead owner's sandboxes."""
         found = list(owner.dir.glob(f"{PREFIX}*"))
         for directory in found:
-            await _remove(directory)
+            await anyio.to_thread.run_sync(remove_tree, directory)
         return len(found)
 
     async def close(self) -> None:
@@ -200,25 +195,3 @@ class ProcessRuntime:
 def _of(handle: Handle) -> ProcessHandle:
     assert isinstance(handle, ProcessHandle)
     return handle
-
-
-async def _remove(directory: Path) -> None:
-    """Removes a tree that hostile code may have shaped: links are not followed, directories without permissions are."""
-
-    def again(function: Any, path: str, error: Any) -> None:
-        reason = error[1] if isinstance(error, tuple) else error
-        if isinstance(reason, FileNotFoundError):
-            return
-        parent = os.path.dirname(path)
-        for each in (parent, path):
-            if stat.S_ISDIR(os.lstat(each).st_mode):
-                os.chmod(each, 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        else:
-            os.unlink(path)
-
-    if sys.version_info >= (3, 12):
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(directory, onexc=again))
-    else:
-        await anyio.to_thread.run_sync(lambda: shutil.rmtree(directory, onerror=again))
