@@ -169,7 +169,7 @@ def alive(pid: int) -> bool:
     """The process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: reaped between the open and the read
         return False
 
 
