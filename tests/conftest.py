@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from proofbox.errors import Refused
 from proofbox.sandbox.host import Host
 from proofbox.verify.function import FunctionVerifier
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in the background with SIGINT ignored, and it would stay so in all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
