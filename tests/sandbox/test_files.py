@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 from collections.abc import AsyncIterator
 
 import anyio
@@ -17,7 +18,8 @@ async def test_what_is_written_is_read_back(box: Sandbox, size: int) -> None:
     """Of any size; the answer tells what is there."""
     data = bytes(range(256)) * (size // 256 + 1)
     info = await box.write("deep/er/file", data[:size])
-    assert (info.kind, info.size) == ("file", size)
+    assert (info.kind, info.size, info.sha256) == ("file", size, hashlib.sha256(data[:size]).hexdigest())
+    assert not (await box.files.stat("deep/er/file")).sha256
     assert await box.read("deep/er/file") == data[:size]
     assert (await box.run(["wc", "-c", "deep/er/file"])).stdout.split()[0] == str(size)
 
@@ -100,14 +102,15 @@ async def test_streams_go_in_and_out(box: Sandbox) -> None:
             yield bytes([number]) * 20_000
 
     info = await box.files.write_from("big", source(), size=2_000_000)
-    assert info.size == 2_000_000
+    brought = b"".join([bytes([number]) * 20_000 for number in range(100)])
+    assert (info.size, info.sha256) == (len(brought), hashlib.sha256(brought).hexdigest())
     got: list[bytes] = []
 
     async def sink(data: bytes) -> None:
         got.append(data)
 
     assert await box.files.read_into("big", sink) == 2_000_000
-    assert b"".join(got) == b"".join([bytes([number]) * 20_000 for number in range(100)])
+    assert b"".join(got) == brought
 
 
 async def test_a_source_that_breaks_leaves_the_old_file(box: Sandbox) -> None:

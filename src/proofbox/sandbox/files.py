@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import stat
 from collections.abc import AsyncIterable, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from proofbox.errors import FileFailed, InvalidInput, OperationFailed, ProtocolViolation
@@ -57,6 +58,8 @@ class FileInfo:
     size: int
     inode: int
     mtime_ns: int
+    sha256: str = ""
+    """Of what a write brought, in hexadecimal digits; empty for everything else. The guest has confirmed its size."""
 
 
 class Files:
@@ -133,7 +136,8 @@ class Files:
         async def feed(channel: Channel, stream: Stream) -> None:
             await channel.send(stream, frames.STDIN, raw, eof=True)
 
-        return self._info(path, await self._do("write", path, run, feed))
+        info = self._info(path, await self._do("write", path, run, feed))
+        return self._written(info, hashlib.sha256(raw), None if append else len(raw))
 
     async def write_from(
         self,
@@ -157,13 +161,21 @@ class Files:
             guest.WRITE, path, user, mode=mode, owner=owner, flags=flags, size=exact, stdin=True, patient=True
         )
 
+        total = hashlib.sha256()
+        sent = 0
+
         async def feed(channel: Channel, stream: Stream) -> None:
+            nonlocal sent
             async for piece in source:
-                if not await channel.send(stream, frames.STDIN, as_data(piece, "data")):
+                raw = as_data(piece, "data")
+                total.update(raw)
+                sent += len(raw)
+                if not await channel.send(stream, frames.STDIN, raw):
                     return
             await channel.send(stream, frames.STDIN, b"", eof=True)
 
-        return self._info(path, await self._do("write", path, run, feed))
+        info = self._info(path, await self._do("write", path, run, feed))
+        return self._written(info, total, None if append else sent)
 
     async def stat(self, path: Path, *, user: str | None = None, follow: bool = True) -> FileInfo:
         """Without ``follow``, of a last symbolic link itself."""
@@ -315,6 +327,12 @@ class Files:
             return _info(_text(path), guest.decode_stat(stream.end.result if stream.end is not None else b""))
         except WireError as error:
             raise self._violation(error) from error
+
+    def _written(self, info: FileInfo, total: hashlib._Hash, size: int | None) -> FileInfo:
+        """What a write answers. A file of another size than what was sent would be a lie or a loss: never success."""
+        if size is not None and info.kind == "file" and info.size != size:
+            raise OperationFailed(f"write {info.path!r}: {info.size} bytes are there, {size} were sent", "write")
+        return replace(info, sha256=total.hexdigest())
 
     def _violation(self, error: WireError) -> ProtocolViolation:
         violation = ProtocolViolation(f"sandbox {self._life.spec.id}: {error}; it was ended")

@@ -32,7 +32,7 @@ async def test_a_file_goes_in_and_out_whole(box: Sandbox, place: str, size: int)
     """What was acknowledged is there: its size, its hash as seen inside, its bytes when read back."""
     data = (os.urandom(4096) * (size // 4096 + 1))[:size]
     info = await box.write(f"{place}/file", data)
-    assert info.size == size
+    assert (info.size, info.sha256) == (size, hashlib.sha256(data).hexdigest())
     seen = await box.run(f"sha256sum < {place}/file; stat -c %s {place}/file")
     assert seen.stdout.split() == [hashlib.sha256(data).hexdigest(), "-", str(size)]
     assert await box.read(f"{place}/file") == data
