@@ -193,8 +193,7 @@ static void stack(int first, int last)
     if (plan.ids) /* else there is no other id than ours to give it to */
         check(chown(upper, top.st_uid, top.st_gid), "own", upper);
     check(chmod(upper, top.st_mode & 07777), "own", upper);
-    snprintf(options + used, sizeof options - (size_t)used, ",upperdir=%s,workdir=%s%s", upper, work,
-             plan.ids ? "" : ",userxattr");
+    snprintf(options + used, sizeof options - (size_t)used, ",upperdir=%s,workdir=%s,userxattr", upper, work);
     char target[4096 + 16];
     snprintf(target, sizeof target, "rootfs%s", plan.layers[first].target);
     check(mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", plan.layers[first].target);

@@ -56,7 +56,7 @@ def machine(tmp_path: Path) -> Path:
 
 def built(store: Store, root: Path) -> Path:
     """The generated root directory of that machine's template."""
-    return Path(host.resolve(store.home, root).layers[0].source)
+    return Path(host.resolve(store.layers, root).layers[0].source)
 
 
 def test_nothing_of_the_host_that_is_secret_is_in_it(store: Store, machine: Path) -> None:
@@ -103,7 +103,7 @@ def test_directories_have_the_usual_modes(store: Store, machine: Path) -> None:
 
 def test_merged_and_real_directories_are_both_served(store: Store, machine: Path) -> None:
     """A link stays a link; a real /sbin is a layer of its own."""
-    template = host.resolve(store.home, machine)
+    template = host.resolve(store.layers, machine)
     made = Path(template.layers[0].source)
     assert os.readlink(made / "bin") == "usr/bin"
     assert [layer.target for layer in template.layers] == ["/", "/usr", "/sbin"]
@@ -111,12 +111,12 @@ def test_merged_and_real_directories_are_both_served(store: Store, machine: Path
 
 def test_the_digest_follows_packages_and_local_programs(store: Store, machine: Path) -> None:
     """A new version of a package or another program in /usr/local is another template; nothing new is the same one."""
-    first = host.resolve(store.home, machine)
-    assert host.resolve(store.home, machine) == first
+    first = host.resolve(store.layers, machine)
+    assert host.resolve(store.layers, machine) == first
     (machine / "var/lib/dpkg/status").write_text(STATUS.format(name="a", version="2"))
-    second = host.resolve(store.home, machine)
+    second = host.resolve(store.layers, machine)
     (machine / "usr/local/bin/mine").write_text("#!/bin/sh\n")
-    third = host.resolve(store.home, machine)
+    third = host.resolve(store.layers, machine)
     assert len({first.digest, second.digest, third.digest}) == 3
     assert first.facts["packages"] == "1"
 
@@ -125,9 +125,9 @@ def test_the_order_of_the_package_list_does_not_matter(store: Store, machine: Pa
     """Two hosts with the same packages have the same list, whatever order they were installed in."""
     one, two = STATUS.format(name="a", version="1"), STATUS.format(name="b", version="1")
     (machine / "var/lib/dpkg/status").write_text(one + two)
-    first = host.resolve(store.home, machine).facts["package_digest"]
+    first = host.resolve(store.layers, machine).facts["package_digest"]
     (machine / "var/lib/dpkg/status").write_text(two + one)
-    assert host.resolve(store.home, machine).facts["package_digest"] == first
+    assert host.resolve(store.layers, machine).facts["package_digest"] == first
 
 
 def test_a_lost_layer_is_built_again(store: Store, machine: Path) -> None:

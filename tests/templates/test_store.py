@@ -84,7 +84,7 @@ def test_a_template_in_use_is_not_removed(store: Store, tree: Path) -> None:
     remover.remove("t")
     with pytest.raises(UnknownTemplate):
         remover.resolve("t")
-    assert not any((store.home / "layers").iterdir())
+    assert not any((store.home / "trees").iterdir())
 
 
 def test_the_last_name_takes_the_template_with_it(store: Store, tree: Path) -> None:
@@ -112,13 +112,15 @@ def test_what_a_killed_maker_left_is_swept(store: Store) -> None:
 
 
 def test_collect_removes_what_no_name_and_no_process_needs(store: Store, tree: Path) -> None:
-    """A template that lost its name goes with the next collection, one that is named stays."""
+    """A template that lost its name goes with the next collection, and its layer; one that is named stays."""
     store.import_directory(tree, "t")
     (tree / "new").write_text("new")
     new = store.import_directory(tree, "t")
+    assert store.collect() == 0
     store.close()
-    assert store.collect() == 1
+    assert store.collect() == 2
     assert store.resolve("t").digest == new.digest
+    assert list(store.layers) == [new.layers[0].digest]
 
 
 def test_a_store_that_others_can_write_is_refused(store: Store, tree: Path) -> None:
@@ -133,7 +135,7 @@ def test_layers_are_out_of_reach_of_other_users(store: Store, tree: Path) -> Non
     """An image's set-user-id program must not be runnable by the host's users."""
     (tree / "bin/tool").chmod(0o4755)
     store.import_directory(tree, "t")
-    assert (store.home / "layers").stat().st_mode & 0o077 == 0
+    assert (store.home / "trees").stat().st_mode & 0o077 == 0
 
 
 def test_two_imports_at_once_give_one_template(store: Store, tree: Path) -> None:
@@ -145,4 +147,4 @@ def test_two_imports_at_once_give_one_template(store: Store, tree: Path) -> None
     makers = [subprocess.Popen([sys.executable, "-c", code, str(store.home), str(tree), f"name{n}"]) for n in range(4)]
     assert [maker.wait() for maker in makers] == [0] * 4
     assert len({store.resolve(f"name{n}").digest for n in range(4)}) == 1
-    assert len(os.listdir(store.home / "layers")) == 1
+    assert len(os.listdir(store.home / "trees")) == 1

@@ -9,11 +9,13 @@ class Layer(msgspec.Struct, frozen=True):
     """A read-only directory of the host that appears in the sandbox at ``target``, below the writable layer.
 
     Layers with the same target are stacked, the first one on top. Targets are absolute, "/" is the root; another
-    target is an empty directory in the root layers.
+    target is an empty directory in the root layers. ``digest`` names what the store keeps; it is empty for a directory
+    of the host's own.
     """
 
     target: str
     source: str
+    digest: str = ""
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,14 +15,14 @@ from pathlib import Path
 import msgspec
 
 from proofbox.errors import StoreFailed
-from proofbox.kit.tree import remove_tree
 from proofbox.model.template import Layer, Template
 from proofbox.templates import packages, skeleton
-from proofbox.templates.home import locked, private_directory, workshop, write_atomically
-from proofbox.templates.tree import tree_digest
+from proofbox.templates.home import locked, private_directory, write_atomically
+from proofbox.templates.layers import Layers
+from proofbox.templates.unpack import Notes
 
 NAME = "host"
-FORMAT = 1
+FORMAT = 2
 """Changes with what is generated, so that a store made by another version is not taken for this one's."""
 
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -36,11 +36,12 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     template: Template
 
 
-def resolve(home: Path, root: Path = Path("/")) -> Template:
+def resolve(layers: Layers, root: Path = Path("/")) -> Template:
     """The template of the host at ``root`` as it is now. Built if that changed since the last time, else quick.
 
     Any number of processes may call it: one builds, the others wait for it. Raises ``StoreFailed``.
     """
+    home = layers.home
     record = home / f"{NAME}.json"
     remembered = _read(record)
     if remembered and _is_current(remembered, home):
@@ -51,7 +52,7 @@ def resolve(home: Path, root: Path = Path("/")) -> Template:
             remembered = _read(record)
             if remembered and _is_current(remembered, home):
                 return remembered.template
-            return _build(home, root)
+            return _build(layers, root)
     except OSError as error:
         raise StoreFailed(f"template {NAME!r} in {home}: {error}") from error
 
@@ -102,20 +103,22 @@ def _watched(root: Path) -> Iterator[str]:
                 yield from (path for path in paths if not os.path.islink(path))
 
 
-def _build(home: Path, root: Path) -> Template:
+def _build(layers: Layers, root: Path) -> Template:
     watched = tuple(dict.fromkeys(_watched(root)))
     key = _key(watched)  # before anything is read: what changes meanwhile is seen as a change the next time
-    with workshop(home / "making") as place:
-        notes = skeleton.build(root, place / "tree")
-        template = _describe(root, tree_digest(place / "tree"), notes)
-        kept = private_directory(home / "layers") / template.digest.removeprefix("sha256:")
-        if not (kept / "tree").is_dir():
-            remove_tree(kept)  # somebody emptied it; whole ones are never touched
-            (place / "template.json").write_bytes(msgspec.json.encode(_at(template, root, kept)))
-            place.rename(kept)
-    template = _at(template, root, kept)
-    remembered = Remembered(key=key, watched=watched, template=template)
-    write_atomically(home / f"{NAME}.json", msgspec.json.encode(remembered))
+    notes = Notes()
+
+    def fill(tree: Path) -> Notes:
+        for note in skeleton.build(root, tree):
+            notes.add("left_out", os.fsencode(note))
+        return notes
+
+    digest = layers.put(fill)
+    kept = Layer("/", str(layers.tree(digest)), digest)
+    template = _describe(root, kept, notes)
+    write_atomically(
+        layers.home / f"{NAME}.json", msgspec.json.encode(Remembered(key=key, watched=watched, template=template))
+    )
     return template
 
 
@@ -123,26 +126,27 @@ def _lines_digest(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _describe(root: Path, root_digest: str, notes: list[str]) -> Template:
+def _describe(root: Path, kept: Layer, notes: Notes) -> Template:
     installed = packages.package_list(root)
     facts = packages.distribution(root) | {
         "packages": str(len(installed)),
         "package_digest": _lines_digest(installed),
         "local_digest": _lines_digest(packages.listing(root / "usr/local")),
-        "root_digest": root_digest,
+        "root_digest": kept.digest,
     }
     described = msgspec.json.encode([NAME, FORMAT, sorted(facts.items()), sorted(ENV.items())])
-    if notes:
-        facts["left_out"] = "; ".join(notes)
     return Template(
-        digest=f"sha256:{hashlib.sha256(described).hexdigest()}", name=NAME, layers=(), env=ENV, facts=facts
+        digest=f"sha256:{hashlib.sha256(described).hexdigest()}",
+        name=NAME,
+        layers=(kept, *_mounted(root)),
+        env=ENV,
+        facts=facts | notes.facts(),
     )
 
 
-def _at(template: Template, root: Path, kept: Path) -> Template:
-    """The template with the host paths of its layers."""
+def _mounted(root: Path) -> tuple[Layer, ...]:
+    """What is shown of the host itself."""
     apart = [name for name in skeleton.MERGED if (root / name).is_dir() and not (root / name).is_symlink()]
     # An overlay shows one file system: what is mounted below /usr on the host needs a layer of its own.
     inside = sorted(f"usr/{path.name}" for path in (root / "usr").iterdir() if path.is_mount() and path.is_dir())
-    mounted = [Layer(f"/{name}", str(root / name)) for name in ("usr", *apart, *inside)]
-    return msgspec.structs.replace(template, layers=(Layer("/", str(kept / "tree")), *mounted))
+    return tuple(Layer(f"/{name}", str(root / name)) for name in ("usr", *apart, *inside))

@@ -1,24 +1,23 @@
-"""The content store: templates by digest, names that point to them.
+"""The content store: layers and templates by digest, names that point to templates.
 
-    HOME/layers/<64 hex>/tree            the root directory of one template, never changed once it has this name
-    HOME/layers/<64 hex>/template.json   what else belongs to it: environment, working directory, user, facts
-    HOME/names/<name>                    the digest that the name stands for
-    HOME/pins/<64 hex>                   lock file: held shared by every process that uses the template
-    HOME/making/                         what is being made; swept when its maker is dead
-    HOME/host.json, host.lock            the built-in ``host`` template, see ``host.py``
+    HOME/trees/<64 hex>/             a layer, see ``layers.py``
+    HOME/templates/<64 hex>.json     a template: its layers by target and digest, environment, directory, user, facts
+    HOME/names/<name>                the digest that the name stands for
+    HOME/pins/<64 hex>               lock file: held shared by every process that uses it, see ``pins.py``
+    HOME/making/                     what is being made; swept when its maker is dead
+    HOME/host.json, host.lock        the built-in ``host`` template, see ``host.py``
 
-Everything gets its final name by one rename. All calls block: an async caller runs them in a thread.
+Names keep templates, templates keep layers, live processes keep what they have pinned; the rest may be collected.
+Everything gets its final name by one rename, after what it refers to. All calls block: an async caller runs them in a
+thread.
 """
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
-import os
 import re
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +26,15 @@ import msgspec
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
 from proofbox.model.template import Layer, Template
 from proofbox.templates import host
-from proofbox.templates.home import data_home, private_directory, sweep_workshops, workshop, write_atomically
-from proofbox.templates.tree import tree_digest
+from proofbox.templates.home import data_home, private_directory, sweep_workshops, sync_directory, write_atomically
+from proofbox.templates.layers import Layers
+from proofbox.templates.pins import Pins
 from proofbox.templates.unpack import Notes, copy_directory, unpack_tar
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENV: Final[Mapping[str, str]] = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+"""The environment of a template that brings none."""
 
 
 class Store:
@@ -41,9 +42,9 @@ class Store:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self._layers, self._names = home / "layers", home / "names"
-        self._pins: dict[str, int] = {}
-        self._pinning = threading.Lock()
+        self.pins = Pins(home / "pins")
+        self.layers = Layers(home, self.pins)
+        self._templates, self._names = home / "templates", home / "names"
 
     def resolve(self, name: str) -> Template:
         """The template with that name or digest (``host`` is always there), pinned: nobody can remove it while we live.
@@ -51,19 +52,61 @@ class Store:
         Raises ``UnknownTemplate``, and ``StoreFailed`` if the store cannot be read or ``host`` cannot be built.
         """
         if name == host.NAME:
-            template = host.resolve(self.home)
-            self._pin(template.digest)
-            return template
+            return self._host()
         digest = self._digest_of(name)
-        self._pin(digest)
+        self.pins.hold(digest)
         found = self._load(digest, name)
         if found is None:
-            self._unpin(digest)
+            self.pins.drop(digest)
             raise UnknownTemplate(name, self._known())
         return found
 
+    def put_layer(self, fill: Callable[[Path], Notes]) -> str:
+        """Keeps what ``fill`` makes as a layer; its digest. As ``Layers.put``, which see."""
+        return self.layers.put(fill)
+
+    def put_template(
+        self,
+        layers: Iterable[tuple[str, str]],
+        *,
+        env: Mapping[str, str],
+        cwd: str = "/",
+        user: str = "root",
+        facts: Mapping[str, str],
+        name: str | None = None,
+    ) -> Template:
+        """A template of kept layers: target and digest of each, of one target the first on top. Durable and pinned.
+
+        Its digest covers the layers, ``env``, ``cwd`` and ``user``; ``facts`` are for the record, and those of the last
+        maker count. ``name``, if given, stands for it afterwards. Raises ``InvalidInput`` for a bad name or a layer
+        that is not there, ``StoreFailed``; the name is as it was then. Safe to repeat.
+        """
+        if name is not None:
+            check_name(name)
+        stacked = tuple(layers)
+        if not any(target == "/" for target, _ in stacked):
+            raise InvalidInput(f"template {name or ''}: none of its layers is at '/'")
+        about = msgspec.json.encode(["template", 1, stacked, sorted(env.items()), cwd, user])
+        digest = f"sha256:{hashlib.sha256(about).hexdigest()}"
+        template = Template(
+            digest=digest,
+            name=name or digest,
+            layers=tuple(Layer(target, "", layer) for target, layer in stacked),
+            env=dict(env),
+            cwd=cwd,
+            user=user,
+            facts=dict(facts),
+        )
+        try:
+            self._record(template)
+            if name is not None:
+                self._name(name, digest)
+        except OSError as error:
+            raise StoreFailed(f"template {name or digest} in {self.home}: {error}") from error
+        return self._placed(template)
+
     def import_directory(
-        self, source: Path, name: str, *, env: dict[str, str] | None = None, cwd: str = "/"
+        self, source: Path, name: str, *, env: Mapping[str, str] | None = None, cwd: str = "/"
     ) -> Template:
         """Copies a root file system; nobody may change it meanwhile. The same tree has the same digest.
 
@@ -73,7 +116,7 @@ class Store:
             raise InvalidInput(f"import of {source}: not a directory")
         return self._import(name, str(source), lambda tree: copy_directory(source, tree), env, cwd)
 
-    def import_tar(self, source: Path, name: str, *, env: dict[str, str] | None = None, cwd: str = "/") -> Template:
+    def import_tar(self, source: Path, name: str, *, env: Mapping[str, str] | None = None, cwd: str = "/") -> Template:
         """Unpacks a root file system from a tar (plain, .gz, .bz2, .xz, .zst). Otherwise as ``import_directory``."""
         if not source.is_file():
             raise InvalidInput(f"import of {source}: not a file")
@@ -85,81 +128,91 @@ class Store:
         return tuple(template for template in found if template is not None)
 
     def remove(self, name: str) -> None:
-        """Removes a name, and the template itself with its last one. Raises ``UnknownTemplate``.
+        """Removes a name, and with its last one the template and the layers that nothing else needs.
 
-        Raises ``InvalidInput`` if a live process has it pinned; everything is as it was then. Safe to repeat.
+        Raises ``UnknownTemplate``; ``InvalidInput`` if a live process has it pinned, or if it is given by its digest
+        and has a name; everything is as it was then. Safe to repeat.
         """
         digest = self._digest_of(name)
-        if not self._layer(digest).is_dir():
+        found = self._load(digest, name)
+        if found is None:
             raise UnknownTemplate(name, self._known())
+        by_digest = DIGEST.fullmatch(name) is not None
         others = [known for known in self._known() if known != name and self._digest_of(known) == digest]
-        if not others:
-            self._remove_layer(digest, name)
-        if not DIGEST.fullmatch(name):
+        if by_digest and others:
+            raise InvalidInput(f"template {name}: it is called {', '.join(others)}; remove that name")
+        if others:
             self._name_file(name).unlink(missing_ok=True)
+            return
+        with self.pins.alone(digest) as alone:
+            if not alone:
+                raise InvalidInput(f"template {name!r}: a live process uses it; end that one first")
+            if not by_digest:
+                self._name_file(name).unlink(missing_ok=True)
+            if digest not in self._needed():  # another name may have come meanwhile
+                self._forget(digest)
+        for layer in {layer.digest for layer in found.layers if layer.digest}:
+            self._remove_layer(layer)
 
     def collect(self) -> int:
-        """Removes what dead makers left, and templates that no name and no live process needs; how many."""
+        """Removes what dead makers left, templates that no name and no live process needs, and then such layers; how
+        many things that were. Safe to repeat, to kill at any point, and beside makers and other collectors.
+        """
         if not self.home.is_dir():
             return 0
         removed = sweep_workshops(self.home / "making")
-        needed = {self._digest_of(name) for name in self._known()}
-        if current := host.remembered_digest(self.home):
-            needed.add(current)
-        for layer in sorted(self._layers.iterdir()) if self._layers.is_dir() else []:
-            digest = f"sha256:{layer.name}"
-            if DIGEST.fullmatch(digest) and digest not in needed:
-                try:
-                    self._remove_layer(digest, digest)
+        needed = self._needed()
+        for digest in self._recorded():
+            if digest in needed:
+                continue
+            with self.pins.alone(digest) as alone:
+                if alone and digest not in self._needed():
+                    self._forget(digest)
                     removed += 1
-                except InvalidInput:
-                    continue
-        return removed
+        kept = self._layers_needed()
+        return removed + sum(self._remove_layer(layer) for layer in self.layers if layer not in kept)
 
     def close(self) -> None:
-        """Lets go of every template that this object has pinned, when no sandbox of them is left. It can be used on."""
-        with self._pinning:
-            while self._pins:
-                os.close(self._pins.popitem()[1])
+        """Lets go of all that this object has pinned, when no sandbox of it is left. It can be used on."""
+        self.pins.close()
+
+    def _host(self) -> Template:
+        """The ``host`` template, with a record like any other, so that it has a digest to be found by."""
+        while True:
+            template = host.resolve(self.layers)
+            self.pins.hold(template.digest)
+            root = template.layers[0].digest
+            self.pins.hold(root)
+            if self.layers.has(root):
+                if not self._file(template.digest).exists():
+                    self._record(template)
+                return template
+            self.pins.drop(root)  # collected before we held it
 
     def _import(
-        self, name: str, source: str, fill: Callable[[Path], Notes], env: dict[str, str] | None, cwd: str
+        self, name: str, source: str, fill: Callable[[Path], Notes], env: Mapping[str, str] | None, cwd: str
     ) -> Template:
-        if not NAME.fullmatch(name) or ".." in name or DIGEST.fullmatch(name) or name == host.NAME:
-            raise InvalidInput(
-                f"template name {name!r}: 1 to 128 of a-z 0-9 . _ / -, no '..', not 'host', not a digest"
-            )
-        environment = {"PATH": PATH} if env is None else dict(env)
-        private_directory(self.home)
-        try:
-            with workshop(self.home / "making") as place:
-                notes = fill(place / "tree")
-                root_digest = tree_digest(place / "tree")
-                about = msgspec.json.encode(["tree", 1, root_digest, sorted(environment.items()), cwd])
-                digest = f"sha256:{hashlib.sha256(about).hexdigest()}"
-                facts = {"source": source, "root_digest": root_digest} | notes.facts()
-                template = Template(digest=digest, name=name, layers=(), env=environment, cwd=cwd, facts=facts)
-                self._pin(digest)
-                self._keep(place, template)
-            self._name(name, digest)
-        except OSError as error:
-            raise StoreFailed(f"import of {source} as {name!r} into {self.home}: {error}") from error
-        kept = self._load(digest, name)
-        if kept is None:
-            raise StoreFailed(
-                f"import of {source} as {name!r}: {self._layer(digest)} was removed meanwhile; import it again"
-            )
-        return kept
+        check_name(name)
+        layer = self.put_layer(fill)
+        facts = {"source": source, "root_digest": layer} | self.layers.record(layer).notes
+        return self.put_template([("/", layer)], env=ENV if env is None else env, cwd=cwd, facts=facts, name=name)
 
-    def _keep(self, place: Path, template: Template) -> None:
-        """Gives what was made its final name; another maker may have been faster with the same content."""
-        (place / "template.json").write_bytes(msgspec.json.encode(template))
-        private_directory(self._layers)
-        try:
-            place.rename(self._layer(template.digest))
-        except OSError:
-            if not (self._layer(template.digest) / "template.json").is_file():
-                raise
+    def _record(self, template: Template) -> None:
+        """Writes it down, when all that it refers to is there and pinned: a collector sees the record or the pin."""
+        for layer in template.layers:
+            if layer.digest:
+                self.pins.hold(layer.digest)
+                if not self.layers.has(layer.digest):
+                    raise InvalidInput(f"template {template.name}: the store has no layer {layer.digest}")
+        self.pins.hold(template.digest)
+        bare = tuple(
+            msgspec.structs.replace(layer, source="" if layer.digest else layer.source) for layer in template.layers
+        )
+        data = msgspec.json.encode(msgspec.structs.replace(template, layers=bare))
+        file = self._file(template.digest)
+        private_directory(self._templates)
+        if not file.exists() or file.read_bytes() != data:
+            write_atomically(file, data)
 
     def _name(self, name: str, digest: str) -> None:
         private_directory(self._names)
@@ -173,8 +226,13 @@ class Store:
             return ()
         return tuple(sorted(n.name.replace("%", "/") for n in self._names.iterdir() if not n.name.startswith(".")))
 
-    def _layer(self, digest: str) -> Path:
-        return self._layers / digest.removeprefix("sha256:")
+    def _file(self, digest: str) -> Path:
+        return self._templates / f"{digest.removeprefix('sha256:')}.json"
+
+    def _recorded(self) -> tuple[str, ...]:
+        """The digests of all templates that are written down."""
+        files = sorted(self._templates.glob("[0-9a-f]*.json")) if self._templates.is_dir() else []
+        return tuple(f"sha256:{file.stem}" for file in files)
 
     def _digest_of(self, name: str) -> str:
         """The digest that a name stands for. Raises ``UnknownTemplate``."""
@@ -191,56 +249,51 @@ class Store:
         return text.strip()
 
     def _load(self, digest: str, name: str) -> Template | None:
-        layer = self._layer(digest)
+        file = self._file(digest)
         try:
-            stored = msgspec.json.decode((layer / "template.json").read_bytes(), type=Template)
+            stored = msgspec.json.decode(file.read_bytes(), type=Template)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:
-            raise StoreFailed(
-                f"template {name!r}: {layer / 'template.json'}: {error}; remove it and import it again"
-            ) from error
-        layers = stored.layers or (Layer("/", str(layer / "tree")),)
-        return msgspec.structs.replace(stored, layers=layers, name=stored.name if DIGEST.fullmatch(name) else name)
+            raise StoreFailed(f"template {name!r}: {file}: {error}; remove it and import it again") from error
+        placed = self._placed(stored)
+        return placed if DIGEST.fullmatch(name) else msgspec.structs.replace(placed, name=name)
 
-    def _pin(self, digest: str) -> None:
-        """Holds the template for the rest of this process, however it ends. Waits for a removal that is under way."""
-        with self._pinning:
-            if digest in self._pins:
-                return
+    def _placed(self, template: Template) -> Template:
+        """With the host paths of its layers."""
+        layers = tuple(
+            msgspec.structs.replace(layer, source=str(self.layers.tree(layer.digest))) if layer.digest else layer
+            for layer in template.layers
+        )
+        return msgspec.structs.replace(template, layers=layers)
+
+    def _needed(self) -> set[str]:
+        """The templates that have a name."""
+        needed = {host.remembered_digest(self.home) or ""}
+        for name in self._known():
             try:
-                lock = self._open_pin(digest)
-                fcntl.flock(lock, fcntl.LOCK_SH)
-            except OSError as error:
-                raise StoreFailed(f"template {digest} in {self.home}: {error}") from error
-            self._pins[digest] = lock
+                needed.add(self._digest_of(name))
+            except UnknownTemplate:  # removed meanwhile
+                continue
+        return needed
 
-    def _unpin(self, digest: str) -> None:
-        with self._pinning:
-            if digest in self._pins:
-                os.close(self._pins.pop(digest))
+    def _layers_needed(self) -> set[str]:
+        """The layers of all templates that are written down."""
+        templates = (self._load(digest, digest) for digest in self._recorded())
+        return {layer.digest for template in templates if template is not None for layer in template.layers}
 
-    def _open_pin(self, digest: str) -> int:
-        path = private_directory(self.home / "pins") / digest.removeprefix("sha256:")
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    def _remove_layer(self, layer: str) -> bool:
+        return self.layers.remove(layer, lambda: layer in self._layers_needed())
 
-    def _remove_layer(self, digest: str, name: str) -> None:
-        lock = self._open_pin(digest)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise InvalidInput(f"template {name!r}: a live process uses it; end that one first") from None
-        try:
-            with workshop(self.home / "making") as place:
-                # Out of sight in one step; the workshop removes it, or whoever sweeps after us.
-                self._layer(digest).rename(place / "removed")
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise StoreFailed(f"removal of template {name!r} from {self.home}: {error}") from error
-        finally:
-            os.close(lock)
+    def _forget(self, digest: str) -> None:
+        self._file(digest).unlink(missing_ok=True)
+        sync_directory(self._templates)
+
+
+def check_name(name: str) -> None:
+    """Raises ``InvalidInput`` for what cannot be a template's name."""
+    if not NAME.fullmatch(name) or ".." in name or DIGEST.fullmatch(name) or name == host.NAME:
+        raise InvalidInput(f"template name {name!r}: 1 to 128 of a-z 0-9 . _ / -, no '..', not 'host', not a digest")
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,8 +1,9 @@
 """Digest of a directory tree: over what it holds, in one order, whatever it was made from.
 
 One line for each entry, sorted by the bytes of its path: path, type, mode, uid, gid, size, sha256 of the content or the
-link's target, device number, file capabilities, and for a further name of a file the first one. Times are not part of
-it: two imports of the same tree have the same digest.
+link's target, device number, extended attributes, and for a further name of a file the first one. Whiteouts (devices
+0:0) and opaque marks (an attribute) are thereby part of it. Times are not: two imports of the same tree have the same
+digest.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 CHUNK = 1 << 20
 CAPABILITY = "security.capability"
+OPAQUE: Final = "user.overlay.opaque"
+OVERLAY: Final = "user.overlay."
+_BOOKKEEPING: Final = frozenset(f"{OVERLAY}{name}" for name in ("origin", "impure", "nlink", "uuid", "upper"))
+"""What an overlay notes for itself on a layer that it writes; nothing inside can tell."""
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -40,17 +47,48 @@ def content_digest(path: bytes) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def capabilities(path: bytes) -> str:
-    """File capabilities as hex, empty if there are none."""
+def attributes(path: bytes) -> dict[str, bytes]:
+    """The extended attributes that a layer carries, sorted: the user's, file capabilities and access lists.
+
+    Not those of a security module of this host, and not what an overlay notes for itself. Raises ``OSError``.
+    """
+    found = {}
+    for name in sorted(os.listxattr(path, follow_symlinks=False)):
+        carried = name.startswith(("user.", "system.posix_acl_")) or name == CAPABILITY
+        if carried and name not in _BOOKKEEPING:
+            found[name] = os.getxattr(path, name, follow_symlinks=False)
+    return found
+
+
+@contextmanager
+def _opened(base: bytes) -> Iterator[list[tuple[bytes, os.stat_result]]]:
+    """Every entry, sorted by its path, with all of it readable: who is not root may have closed parts of its own tree
+    to itself (``/etc/gshadow`` has mode 0 in some images). The modes are as they were after it.
+    """
+    entries, closed = [], []
     try:
-        return os.getxattr(path, CAPABILITY, follow_symlinks=False).hex()
-    except OSError:
-        return ""
+        for path, found in walk(base):
+            entries.append((path, found))
+            mode = stat.S_IMODE(found.st_mode)
+            needed = 0o500 if stat.S_ISDIR(found.st_mode) else 0o400 if stat.S_ISREG(found.st_mode) else 0
+            if os.geteuid() != 0 and found.st_uid == os.geteuid() and mode & needed != needed:
+                full = os.path.join(base, path)
+                closed.append((full, mode))
+                os.chmod(full, mode | needed)
+        yield sorted(entries, key=lambda entry: entry[0])
+    finally:
+        for full, mode in reversed(closed):
+            os.chmod(full, mode)
 
 
 def seen_owner(found: os.stat_result) -> tuple[int, int]:
     """The owner as a sandbox sees it: a maker that is not root has one id only, which is root inside."""
     return (found.st_uid, found.st_gid) if os.geteuid() == 0 else (0, 0)
+
+
+def is_whiteout(found: os.stat_result) -> bool:
+    """Whether it says that what lies below it is gone: a character device 0:0, which any user may make."""
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
 
 
 def tree_digest(root: str | os.PathLike[str]) -> str:
@@ -61,23 +99,29 @@ def tree_digest(root: str | os.PathLike[str]) -> str:
     base = os.fsencode(root)
     names: dict[tuple[int, int], bytes] = {}
     total = hashlib.sha256()
-    for path, found in sorted(walk(base), key=lambda entry: entry[0]):
-        total.update(_line(base, path, found, names))
+    with _opened(base) as entries:
+        for path, found in entries:
+            total.update(_line(base, path, found, names))
     return total.hexdigest()
 
 
 def _line(base: bytes, path: bytes, found: os.stat_result, names: dict[tuple[int, int], bytes]) -> bytes:
     full = os.path.join(base, path)
-    kind, size, content, caps = stat.S_IFMT(found.st_mode), 0, b"", ""
+    if is_whiteout(found):  # whoever made it, and whatever mode it was given: it says one thing
+        return b"whiteout %d:%s\n" % (len(path), path)
+    kind, size, content = stat.S_IFMT(found.st_mode), 0, b""
     if stat.S_ISREG(found.st_mode):
         first = names.setdefault((found.st_dev, found.st_ino), path) if found.st_nlink > 1 else path
-        size, caps = found.st_size, capabilities(full)
+        size = found.st_size
         content = content_digest(full).encode() if first == path else b"=" + first
     elif stat.S_ISLNK(found.st_mode):
         content = os.readlink(full)
     elif stat.S_ISBLK(found.st_mode) or stat.S_ISCHR(found.st_mode):
         content = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}".encode()
     uid, gid = seen_owner(found)
-    head = f"{kind:o} {stat.S_IMODE(found.st_mode):04o} {uid} {gid} {size} {caps or '-'}".encode()
-    # Lengths in front of the two free texts: no name can be made to look like the next field or the next line.
-    return b"%s %d:%s %d:%s\n" % (head, len(path), path, len(content), content)
+    head = f"{kind:o} {stat.S_IMODE(found.st_mode):04o} {uid} {gid} {size}".encode()
+    # Lengths in front of the free texts: no name can be made to look like the next field or the next line.
+    texts = [path, content]
+    for name, value in attributes(full).items():
+        texts += [os.fsencode(name), value]
+    return head + b"".join(b" %d:%s" % (len(text), text) for text in texts) + b"\n"
