@@ -108,7 +108,7 @@ async def test_cancelled_in_the_middle_it_leaves_no_sandbox_and_goes_on_later(
     with anyio.move_on_after(1.0):
         async with FunctionVerifier(host) as verifier:
             await run_tasks(config, some, looping, verifier, facts, store)
-    assert not host._lives
+    assert not host._factory.lives
     answers = SamplesAgent({task.id: [task.reference or ""] for task in some})
     async with FunctionVerifier(host) as verifier:
         report = await run_tasks(config, some, answers, verifier, facts, store, resume="latest")

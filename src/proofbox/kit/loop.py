@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any
 
 import anyio
@@ -45,6 +46,16 @@ class Background:
     async def wait(self) -> None:
         """Until it has ended. Safe to repeat and to cancel."""
         await self._done.wait()
+
+    async def finish(self) -> None:
+        """Until it has ended, cancelled or not; a cancellation goes on afterwards."""
+        try:
+            await self._done.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._done.wait()
+            if anyio.current_effective_deadline() > -inf:
+                raise  # asyncio's own, which comes once; that of a scope comes again at the next wait
 
     async def _run(self, function: Callable[[], Awaitable[None]]) -> None:
         try:

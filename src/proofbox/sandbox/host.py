@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-import posixpath
-import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 from time import monotonic
-from typing import Final, cast, get_args
+from typing import Final
 
 import anyio.to_thread
 
-from proofbox.errors import Busy, InvalidInput, Refused
-from proofbox.host.memory import available_memory
-from proofbox.kit.clock import paused
+from proofbox.errors import InvalidInput, Refused
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
-from proofbox.model.spec import Level, Network, SandboxSpec, Volume
+from proofbox.model.spec import Level, Network, Volume
 from proofbox.model.template import Template
 from proofbox.runtime import registry
-from proofbox.runtime.contract import OwnDirectory, Probe, Runtime
+from proofbox.runtime.contract import Probe, Runtime
 from proofbox.runtime.reaper import reap_in_background
 from proofbox.sandbox.api import Sandbox
-from proofbox.sandbox.commands import Setting
-from proofbox.sandbox.given import as_env, as_path, as_user
-from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.factory import Factory
+from proofbox.sandbox.order import Asked, Order, order_of
 from proofbox.templates.store import open_store
 
 BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
@@ -35,8 +30,6 @@ BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
 """Limits that commands get from here, at whatever runtime."""
 
 _LEAST: Final[dict[LimitKind, float]] = {"memory": 4 * MIB, "process_memory": 4 * MIB, "open_files": 8, "disk": 4096}
-_ID: Final = re.compile(r"[a-z0-9-]{1,63}")
-_HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 _NAMED_SECONDS: Final = 10.0
 """How long a name keeps its meaning without asking the store again."""
 
@@ -50,10 +43,7 @@ class Host:
         self.runtime_name = runtime.name
         self.level: Level = runtime.level
         self.probe = probe
-        self._runtime = runtime
-        self._own_directory: bool | None = None
-        """What a handle of this runtime is; known from the first one on."""
-        self._lives: set[Life] = set()
+        self._factory = Factory(self, runtime)
         self._templates: dict[str, tuple[float, Template]] = {}
         self._effective: tuple[Limits | None, Limits] | None = None
         """The limits that were asked for last, and what came of them: a thousand sandboxes ask for the same object."""
@@ -93,11 +83,10 @@ class Host:
         ``limits`` go over the defaults; each that is asked for is enforced or the sandbox is refused. ``user``, ``env``
         and ``cwd`` are what its commands get where they do not say otherwise. Raises ``InvalidInput``,
         ``UnknownTemplate``, ``Refused`` (nothing was made), ``CreateFailed`` (nothing is left). Cancelling it leaves
-        nothing either.
+        nothing either. Where many are opened at once, those asked for first are made first, some at a time.
         """
         ident = secrets.token_hex(6) if id is None else id
-        volumes = tuple(volumes)
-        return self._open(template, ident, limits, network, user, as_env(env), cwd, volumes, hostname)
+        return self._open(Asked(template, limits, network, user, env, cwd, volumes, hostname), ident)
 
     def effective(self, asked: Limits | None) -> Limits:
         """The limits that a sandbox gets here who asks for these. Raises ``Refused`` for those that nothing
@@ -134,73 +123,26 @@ class Host:
         """
         for key in [key for key, host in _hosts.items() if host is self]:
             del _hosts[key]
-        for life in list(self._lives):
+        for life in list(self._factory.lives):
             await life.end()
         await anyio.to_thread.run_sync(reap_in_background().join)
         if not any(pid == os.getpid() for pid, *_ in _hosts):
             await registry.close()
 
     @asynccontextmanager
-    async def _open(
-        self,
-        template: str | Template,
-        ident: str,
-        limits: Limits | None,
-        network: Network,
-        user: str | None,
-        env: dict[bytes, bytes],
-        cwd: str | None,
-        volumes: tuple[Volume, ...],
-        hostname: str,
-    ) -> AsyncIterator[Sandbox]:
-        self._check(ident, network, volumes, hostname)
-        found = template if isinstance(template, Template) else await self._resolve(template)
-        effective = self.effective(limits)
-        setting = Setting(
-            limits=effective,
-            env={**as_env(found.env), **env},
-            cwd=as_path(cwd if cwd is not None else found.cwd, "cwd"),
-            user=as_user(user if user is not None else found.user),
-            users=self.probe.users,
-        )
-        setting.user_with(None)
-        spec = SandboxSpec(
-            id=ident,
-            template=found.digest,
-            limits=effective,
-            network=network,
-            hostname=hostname,
-            volumes=volumes,
-        )
-        self._reserve(effective)
-        life = Life(self._runtime, spec, found)
-        self._lives.add(life)
+    async def _open(self, asked: Asked, ident: str) -> AsyncIterator[Sandbox]:
+        order = await self._order(asked)
+        life = await self._factory.make(order, ident)
         try:
-            with paused():  # who is timed does not pay for the making of it
-                await life.open()
-            if self._own_directory is None:
-                self._own_directory = isinstance(life.handle, OwnDirectory)
-            start = b"/"
-            if self._own_directory:
-                start = os.fsencode(cast(OwnDirectory, life.handle).cwd)
-                setting.cwd = as_path(cwd, "cwd") if cwd is not None else start
-            setting.cwd = posixpath.normpath(posixpath.join(start, setting.cwd))
-            yield Sandbox(self, found, life, setting)
+            yield self._factory.box(order, life)
         finally:
             await life.end()
-            self._lives.discard(life)
 
-    def _reserve(self, limits: Limits) -> None:
-        """Raises ``Busy`` if the sandboxes of this process that are open have reserved what this one is to have."""
-        if limits.memory_reserve is None:
-            return
-        held = sum(life.spec.limits.memory_reserve or 0 for host in _hosts.values() for life in host._lives)
-        room = available_memory()
-        if held + limits.memory_reserve > room:
-            raise Busy(
-                f"memory_reserve={limits.memory_reserve}: {held} of {room} bytes are reserved by sandboxes that are "
-                "open; close some, or reserve less"
-            )
+    async def _order(self, asked: Asked) -> Order:
+        """What is asked for, understood and checked: names of templates mean now what they mean now."""
+        template = asked.template
+        found = template if isinstance(template, Template) else await self._resolve(template)
+        return order_of(asked, found, self.effective(asked.limits), self.runtime_name, self.probe)
 
     async def _resolve(self, name: str) -> Template:
         known = self._templates.get(name)
@@ -211,27 +153,6 @@ class Host:
         found = await anyio.to_thread.run_sync(lambda: open_store().resolve(name))
         self._templates[name] = (monotonic(), found)
         return found
-
-    def _check(self, ident: object, network: object, volumes: Sequence[Volume], hostname: object) -> None:
-        if not isinstance(ident, str) or not _ID.fullmatch(ident):
-            raise InvalidInput(f"sandbox id {ident!r} is not 1 to 63 of a-z 0-9 -")
-        if any(life.spec.id == ident for life in self._lives):
-            raise InvalidInput(f"sandbox id {ident!r} is in use by a live sandbox of this process")
-        if not isinstance(hostname, str) or not _HOSTNAME.fullmatch(hostname):
-            raise InvalidInput(f"hostname {hostname!r} is not 1 to 63 of letters, digits, '-' and '.'")
-        if network not in get_args(Network):
-            raise InvalidInput(f"network {network!r} is none of {', '.join(get_args(Network))}")
-        if network not in self.probe.networks:
-            raise Refused(
-                f"a sandbox at runtime {self.runtime_name!r}",
-                (f"network {network!r}: not offered here", *self.probe.notes),
-            )
-        for volume in volumes:
-            target = as_path(volume.target, "volume target")
-            if not target.startswith(b"/") or posixpath.normpath(target) != target or target == b"/":
-                raise InvalidInput(f"volume target {volume.target!r} is not an absolute, plain path below /")
-            if not os.path.isabs(volume.source) or not os.path.exists(as_path(volume.source, "volume source")):
-                raise InvalidInput(f"volume source {volume.source!r} is not an absolute path of something on this host")
 
 
 @asynccontextmanager

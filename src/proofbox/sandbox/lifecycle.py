@@ -10,7 +10,6 @@ import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from math import inf
 from time import perf_counter, time
 from typing import Final, Literal, TypeVar, cast
 
@@ -55,9 +54,21 @@ T = TypeVar("T")
 
 
 class Life:
-    """One sandbox from nothing to nothing. ``channel`` is there as long as it is live."""
+    """One sandbox from nothing to nothing. ``channel`` is there as long as it is live.
 
-    def __init__(self, runtime: Runtime, spec: SandboxSpec, template: Template) -> None:
+    With ``held`` it is made ahead: its clocks stand until ``begin``, which must come within so many seconds after
+    ``open``. ``on_ended`` is called once, when it is gone.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        spec: SandboxSpec,
+        template: Template,
+        *,
+        held: float = 0.0,
+        on_ended: Callable[[Life], None] | None = None,
+    ) -> None:
         self.spec = spec
         self.state: State = "new"
         self.timings: dict[str, float] = {}
@@ -66,6 +77,8 @@ class Life:
         self._counting = cast(CanCountEvents, runtime) if _counts(type(runtime)) else None
         self._observing = cast(CanObserve, runtime) if _observes(type(runtime)) else None
         self._template = template
+        self._held = held
+        self._on_ended = on_ended
         self._channel: Channel | None = None
         self._error: SandboxLost | None = None
         self._late: CreateFailed | None = None
@@ -98,8 +111,8 @@ class Life:
             if self._late:
                 raise self._late
             self._move("live")
-            if self.spec.limits.cpu_time is not None or self.spec.limits.idle is not None:
-                self._stop_clocks = start_clocks(self)
+            if not self._held:
+                self._watch_limits()
         except (CreateFailed, ProtocolViolation) as error:
             await self.end(error)
             raise
@@ -113,6 +126,12 @@ class Life:
             await self.end(None)
             raise
 
+    def begin(self) -> None:
+        """Starts the clocks of one that was held: all of its limits on time are whole for whoever has it now. Once."""
+        self._held = 0.0
+        self._start_wall()
+        self._watch_limits()
+
     async def end(self, error: SandboxLost | None = None) -> None:
         """Ends it and removes all of it; who waits gets ``error``. Idempotent; returns when it is gone, cancelled or
         not.
@@ -120,13 +139,7 @@ class Life:
         self._finish(error)
         if self._ending is None:
             return
-        try:
-            await self._ending.wait()
-        except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                await self._ending.wait()
-            if anyio.current_effective_deadline() > -inf:
-                raise  # asyncio's own, which comes once; that of a scope comes again at the next wait
+        await self._ending.finish()
 
     async def wait(self) -> SandboxLost:
         """Waits until it is gone; the reason. Safe to cancel."""
@@ -175,7 +188,7 @@ class Life:
         return self._observing.observe(self.handle)
 
     def age(self) -> float:
-        """Seconds since its start."""
+        """Seconds since its start, or since ``begin``; 0 before."""
         return perf_counter() - self._begun if self._begun else 0.0
 
     async def _step(
@@ -197,17 +210,25 @@ class Life:
 
     async def _start(self) -> None:
         assert self.handle is not None
+        if not self._held:
+            self._start_wall()
+        await self._runtime.start(self.handle)
+
+    def _start_wall(self) -> None:
         self._begun = perf_counter()
         if self.spec.limits.wall is not None:
             self._stop_wall = later(self.spec.limits.wall, self._wall_passed)
-        await self._runtime.start(self.handle)
+
+    def _watch_limits(self) -> None:
+        if self.spec.limits.cpu_time is not None or self.spec.limits.idle is not None:
+            self._stop_clocks = start_clocks(self)
 
     async def _connect(self) -> None:
         assert self.handle is not None
         sock = await self._runtime.connect(self.handle)
         self._channel = Channel(sock, self.spec.id, self._channel_lost)
         wall = self.spec.limits.wall
-        life_ms = int((wall + LIFE_SLACK) * 1000) if wall is not None else 0
+        life_ms = int((self._held + wall + LIFE_SLACK) * 1000) if wall is not None else 0
         await self._channel.hello(life_ms, unisolated=self._runtime.level == "none")
 
     def _wall_passed(self) -> None:
@@ -295,6 +316,8 @@ class Life:
         self.state = state
         if state == "ended":
             self._gone.set()
+            if self._on_ended is not None:
+                self._on_ended(self)
 
 
 @cache

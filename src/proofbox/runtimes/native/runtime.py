@@ -42,13 +42,10 @@ GROUPS: Final = "native-groups"
 PROCESSORS: Final = "native-processors"
 """The directory there from which sandboxes with a limit on processors are shown how many they have."""
 
-AT_ONCE: Final = 32
-"""Sandboxes that are made at one time by one event loop. More would gain nothing, as the launcher serves one request
-after the other, and a thousand steps in one pass of the loop would hold up all others."""
 ENDING: Final = 64
-"""Sandboxes that are ended at one time: more, as each of them waits for the kernel most of the time."""
+"""Sandboxes that are ended at one time by one event loop: a thousand steps in one pass of it would hold up all others,
+and each of them waits for the kernel most of the time."""
 
-_making: RunVar[anyio.Semaphore] = RunVar("proofbox_native_making")
 _ending: RunVar[anyio.Semaphore] = RunVar("proofbox_native_ending")
 
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
@@ -113,12 +110,11 @@ class NativeRuntime(_Read):
         failure and on cancellation everything that was made is removed before this returns.
         """
         self._refuse_unenforced(spec)
-        async with _turn(_making, AT_ONCE):
-            try:
-                return await self._make(spec, template)
-            except BaseException:
-                self._processors.give_back(spec.id)
-                raise
+        try:
+            return await self._make(spec, template)
+        except BaseException:
+            self._processors.give_back(spec.id)
+            raise
 
     async def _make(self, spec: SandboxSpec, template: Template) -> NativeHandle:
         handle, message, far = await self._prepare(spec, template)
@@ -183,7 +179,7 @@ class NativeRuntime(_Read):
         if mine.status.fileno() < 0:
             return
         mine.asked = True
-        async with _turn(_ending, ENDING):
+        async with _turn():
             if mine.waiting:  # who asks only after this is told that it was asked for
                 self._note_oom(mine)
             _order(mine, DESTROY)
@@ -292,12 +288,12 @@ def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, s
     return made[0], made[1], made[2], made[3]
 
 
-def _turn(of: RunVar[anyio.Semaphore], at_once: int) -> anyio.Semaphore:
-    """One of this event loop's places."""
-    places = of.get(None)
+def _turn() -> anyio.Semaphore:
+    """One of this event loop's places among those that are ended."""
+    places = _ending.get(None)
     if places is None:
-        places = anyio.Semaphore(at_once, fast_acquire=True)
-        of.set(places)
+        places = anyio.Semaphore(ENDING, fast_acquire=True)
+        _ending.set(places)
     return places
 
 
