@@ -90,7 +90,7 @@ async def test_one_that_is_given_up_in_the_queue_was_never_made(fake: FakeRuntim
         for number in range(AT_ONCE):
             group.start_soon(hang, number)
         while len(fake_host._factory.lives) < AT_ONCE:
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         with anyio.move_on_after(0.05) as scope:
             async with fake_host.open_sandbox(PLAIN, id="queued"):
                 pytest.fail("there is no place for it")
