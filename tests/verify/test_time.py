@@ -42,9 +42,16 @@ async def test_a_function_that_computes_for_ever_is_its_own_fault_or_the_hosts(j
 
 
 async def test_what_a_busy_host_takes_does_not_count(judge: Judge) -> None:
-    """A right answer that needs most of its time on a processor passes where it gets a third of one."""
+    """A right answer that needs most of its time on a processor passes where it gets a third of one.
+
+    Other work on the host, beside ours, can leave it less still. Then the limit is the host's doing, and a run would
+    judge it again.
+    """
     with blame.busy_host(times=2):
-        verdict = await judge(COMPUTE, "assert candidate(0.7) == 0.7", timeout=1.0)
+        for _ in range(5):
+            verdict = await judge(COMPUTE, "assert candidate(0.7) == 0.7", timeout=1.0)
+            if verdict.limit is None or verdict.limit.cause != "host":
+                break
     assert verdict.ending == "passed", verdict
 
 
