@@ -20,15 +20,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", params=["native", "crun", "process"])
+@pytest.fixture(scope="module", params=["native", "crun", pytest.param("runc", marks=pytest.mark.slow), "process"])
 async def host(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Host]:
     """One runtime of this machine."""
     try:
         host = await Host.local(request.param, "none", allow_unisolated=request.param == "process")
     except Refused as refused:
         pytest.skip(str(refused))
-    if host.runtime_name == "crun" and "cpus" not in host.probe.enforces:
-        pytest.skip("without control groups there is nothing to see of crun that is not seen of native")
+    if host.runtime_name in ("crun", "runc") and "cpus" not in host.probe.enforces:
+        pytest.skip("without control groups there is nothing to see of it that is not seen of native")
     yield host
     await host.aclose()
 

@@ -69,8 +69,11 @@ async def test_who_uses_up_its_own_quota_did_it_itself(
 async def test_who_waits_for_what_never_comes_hangs(
     host: Host, experiments: dict[str, Experiment], data: Path, name: str
 ) -> None:
-    """Whatever else the host does meanwhile."""
-    hit = await blame.run(host, experiments[name], SECONDS, data)
+    """Whatever else the host does meanwhile; where it is so busy that the start takes half of the time, with more."""
+    for seconds in (SECONDS, 5 * SECONDS):
+        hit = await blame.run(host, experiments[name], seconds, data)
+        if hit.cause == "hung":
+            break
     assert hit.cause == "hung", hit.evidence
 
 
@@ -109,12 +112,16 @@ async def test_a_limit_tells_when_which_command_and_what_it_was_blocked_in(host:
     """The record has the configured and the measured value, the moment, and the kernel's word of the place."""
     async with host.open_sandbox("host") as box:
         await box.run("true")
-        command = await box.start("exec cat", stdin=True, timeout=0.4)
-        hit = (await command.wait()).outcome
-    assert isinstance(hit, HitLimit)
-    assert (hit.kind, hit.limit, hit.command) == ("command_wall", 0.4, command.id)
+        for seconds in (0.4, 4.0):  # the longer one for hosts on which the program has not even started before
+            command = await box.start("exec cat", stdin=True, timeout=seconds)
+            outcome = (await command.wait()).outcome
+            assert isinstance(outcome, HitLimit)
+            hit: HitLimit = outcome
+            if hit.evidence is not None and hit.evidence.states == {"read": 1}:
+                break
+    assert (hit.kind, hit.limit, hit.command) == ("command_wall", seconds, command.id)
     assert hit.used is not None
-    assert 0.4 <= hit.used < 30
+    assert seconds <= hit.used < 60
     assert hit.at is not None
     seen = hit.evidence
     assert seen is not None

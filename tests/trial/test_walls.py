@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from proofbox.errors import BrokenTask, SandboxLost
-from proofbox.kit.clock import paused
+from proofbox.kit.clock import Clock, paused
 from proofbox.model.limits import Walls
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.run import HostFacts, RunConfig
@@ -130,6 +130,20 @@ async def test_after_the_making_the_clock_goes_on(task: Task) -> None:
     assert done.verdict is not None
     assert done.verdict.limit is not None
     assert done.verdict.limit.elapsed < done.timings["agent"] - 0.15
+
+
+async def test_a_clock_inside_of_another_stands_together_with_it() -> None:
+    """Whose turn is timed inside of a phase: neither pays for what the infrastructure does meanwhile."""
+    outer, inner = Clock(), Clock()
+    with outer.run(), inner.run():
+        with paused():
+            held = outer.used, inner.used
+            await anyio.sleep(0.05)
+            assert (outer.used, inner.used) == held
+        await anyio.lowlevel.checkpoint()
+    assert outer.used > held[0]
+    assert inner.used > held[1]
+    assert not outer.expired
 
 
 async def test_a_cancelled_trial_did_not_reach_its_wall(task: Task) -> None:

@@ -71,7 +71,7 @@ def test_v1_groups_go_below_our_own(tmp_path: Path) -> None:
         "cpu": base / "cpu,cpuacct/job",
         "cpuacct": base / "cpu,cpuacct/job",
     }
-    assert place.enforces() == {"memory", "memory_reserve", "processes", "cpus", "cpu_time"}
+    assert place.enforces() == {"memory", "memory_reserve", "processes", "cpus", "cpu_time", "command_cpu_time"}
     plan = plan_group(place, "owner", "box", LIMITS)
     assert plan.directories == tuple(f"{root}/{TOP}/owner/box" for root in place.roots())
     memory, cpu, pids = (plan.by_controller[each] for each in ("memory", "cpu", "pids"))
@@ -120,7 +120,7 @@ def test_v2_root_uses_the_root_group(tmp_path: Path) -> None:
     }
     place = find_place(fabricate(tmp_path, V2_MOUNTS.format(root="/", mode="rw"), "0::/user.slice\n", files))
     assert set(place.directories.values()) == {tmp_path / "sys/fs/cgroup"}
-    assert place.enforces() == {"memory", "memory_reserve", "processes", "cpus", "cpu_time"}
+    assert place.enforces() == {"memory", "memory_reserve", "processes", "cpus", "cpu_time", "command_cpu_time"}
     plan = plan_group(place, "owner", "box", LIMITS)
     group = str(tmp_path / "sys/fs/cgroup" / TOP / "owner/box")
     assert plan.directories == (group,)

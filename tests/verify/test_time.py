@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
+from proofbox.kit.clock import Clock
 from proofbox.model.blame import HOST_SHARE
 from proofbox.testing import blame
+from proofbox.verify.function import FunctionVerifier
 
 from .conftest import Judge
 
@@ -74,3 +77,31 @@ async def test_the_time_of_the_tests_is_not_the_functions(judge: Judge, calls: i
     check = f"import time\nfor i in range({calls}):\n    time.sleep(0.02)\n    assert candidate(i) == i"
     verdict = await judge("def f(i): return i", check, timeout=0.5)
     assert verdict.ending == "passed", verdict
+
+
+async def test_waiting_for_the_verifier_counts_on_no_clock(judge: Judge, verifier: FunctionVerifier) -> None:
+    """Neither that all of its places are taken, nor that a sandbox is made and removed."""
+    clock = Clock()
+    places = verifier._slots
+    held = [object() for _ in range(int(places.total_tokens))]
+    for each in held:
+        await places.acquire_on_behalf_of(each)
+    verdicts = []
+
+    async def timed() -> None:
+        with clock.run():
+            verdicts.append(await judge("def f(): return 1", "assert candidate() == 1"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(timed)
+        while not places.statistics().tasks_waiting:  # noqa: ASYNC110 - it has no event for that
+            await anyio.sleep(0.01)
+        used = clock.used
+        await anyio.sleep(0.1)
+        assert clock.used == used  # it stands
+        for each in held:
+            places.release_on_behalf_of(each)
+    assert verdicts[0].ending == "passed", verdicts[0]
+    spent = sum(verdicts[0].timings[name] for name in ("start", "calls", "collect"))
+    assert clock.used >= spent
+    assert not clock.expired

@@ -17,7 +17,7 @@ BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1
 """Powers of 1,024, as memory is counted."""
 TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
 SIZES: Final[frozenset[LimitKind]] = frozenset({"memory", "memory_reserve", "process_memory", "disk", "output"})
-SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "idle", "command_wall", "cpu_time"})
+SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "idle", "command_wall", "cpu_time", "command_cpu_time"})
 PARTS: Final = tuple(name.removesuffix("_wall") for name in Walls.__struct_fields__)
 
 T = TypeVar("T")

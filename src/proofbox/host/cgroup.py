@@ -58,6 +58,7 @@ class Place:
             "processes": "pids",
             "cpus": "cpu",
             "cpu_time": "cpuacct",
+            "command_cpu_time": "cpuacct",
         }
         return frozenset(kind for kind, controller in kinds.items() if controller in self.directories)
 

@@ -49,6 +49,10 @@ class Processors:
             self._held[sandbox] = chosen
         return chosen
 
+    def held(self, sandbox: str) -> tuple[int, ...]:
+        """What ``take`` gave to that sandbox."""
+        return self._held.get(sandbox, ())
+
     def give_back(self, sandbox: str) -> None:
         """That sandbox has them no more. Idempotent."""
         if self._held:

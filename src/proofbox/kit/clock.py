@@ -17,13 +17,15 @@ _running: Final[ContextVar[Clock | None]] = ContextVar("proofbox_clock", default
 class Clock:
     """``seconds`` for what runs inside ``run``, which is cancelled then; once. ``expired`` says whether it was.
 
-    ``used`` are seconds so far, those left out in which ``paused`` was held by any of its tasks.
+    ``used`` are seconds so far, those left out in which ``paused`` was held by any of its tasks. One inside of another
+    stands together with it.
     """
 
     def __init__(self, seconds: float = inf) -> None:
         self._left = seconds
         self._since: float | None = None
         self._holds = 0
+        self._outer: Clock | None = None
         self._scope = anyio.CancelScope()
         self.used = 0.0
 
@@ -34,6 +36,7 @@ class Clock:
     @contextmanager
     def run(self) -> Iterator[None]:
         """The clock of everything that is done inside, in tasks that are started there too."""
+        self._outer = _running.get()
         token = _running.set(self)
         try:
             with self._scope:
@@ -48,12 +51,16 @@ class Clock:
         self._holds += 1
         if self._holds == 1:
             self._halt()
+        if self._outer is not None:
+            self._outer.hold()
 
     def release(self) -> None:
         """See ``hold``."""
         self._holds -= 1
         if not self._holds:
             self._go()
+        if self._outer is not None:
+            self._outer.release()
 
     def _go(self) -> None:
         self._since = perf_counter()

@@ -19,6 +19,7 @@ LimitKind = Literal[
     "wall",
     "idle",
     "command_wall",
+    "command_cpu_time",
     "output",
 ]
 PhaseKind = Literal["agent_wall", "verify_wall", "trial_wall"]
@@ -44,6 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     wall            seconds from the sandbox's start until it is ended, whatever it does
     idle            seconds in which no command runs and nothing is asked of it, after which it is ended
     command_wall    seconds for one command, where the command has no deadline of its own
+    command_cpu_time  CPU seconds of one command and all that it starts, where it has no limit of its own
     output          bytes that one command may write to stdout and stderr together before it is ended
     """
 
@@ -59,6 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     wall: float | None = None
     idle: float | None = None
     command_wall: float | None = None
+    command_cpu_time: float | None = None
     output: int | None = None
 
     def asked(self) -> tuple[LimitKind, ...]:
@@ -105,6 +108,7 @@ DEFAULTS: Final = Limits(
     wall=3600.0,
     idle=None,
     command_wall=None,
+    command_cpu_time=None,
     output=None,
 )
 """What a sandbox gets where the caller is silent, as far as the host can enforce it; printed and recorded."""

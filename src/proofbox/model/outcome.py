@@ -80,3 +80,5 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     disk: int | None = None
     full: Literal["disk", "inodes"] | None = None
     """Which limit of the writable layer leaves nothing at this moment; None if neither, or if that is not known."""
+    processors: tuple[int, ...] = ()
+    """Those of the host that it keeps to, by its limit ``cpus``; empty where it may use them all."""

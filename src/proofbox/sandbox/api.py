@@ -11,12 +11,13 @@ from proofbox.errors import SandboxLost
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands, Setting
+from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands
 from proofbox.sandbox.connection import Connection, open_connection
 from proofbox.sandbox.files import FileInfo, Files
 from proofbox.sandbox.given import as_seconds
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.result import CommandResult
+from proofbox.sandbox.setting import Setting
 from proofbox.wire import guest
 from proofbox.wire.frames import WireError
 
@@ -58,6 +59,7 @@ class Sandbox:
         user: str | None = None,
         stdin: bytes | str | None = None,
         timeout: float | None = None,
+        cpu_time: float | None = None,
         grace: float = 0.0,
         keep: int = DEFAULT_KEEP,
         merge: bool = False,
@@ -68,15 +70,16 @@ class Sandbox:
 
         Returns when the command itself has exited; what it left in the background goes on and is counted. Its stdin is
         ``/dev/null`` or what is given. ``timeout`` (seconds; else the sandbox's ``command_wall``) ends its whole tree,
-        with SIGTERM and ``grace`` seconds first if there are some; the result then has what was printed until then. The
-        first ``keep`` bytes of stdout and of stderr are kept. ``merge`` puts stderr into stdout, ``pty`` (rows,
+        with SIGTERM and ``grace`` seconds first if there are some; the result then has what was printed until then.
+        ``cpu_time`` (seconds; else its ``command_cpu_time``) ends it at once when its tree has used so much. The first
+        ``keep`` bytes of stdout and of stderr are kept. ``merge`` puts stderr into stdout, ``pty`` (rows,
         columns) gives it a terminal. ``env`` goes over the sandbox's. With ``op`` a repetition under the same id gives
         the first result.
 
         Cancelled, its whole tree is ended before this returns. Not safe to repeat without ``op``. Raises
         ``InvalidInput``, ``OperationFailed`` (it did not start), ``Refused``, ``Busy``, ``SandboxLost``.
         """
-        asked = {"cwd": cwd, "env": env, "user": user, "timeout": timeout, "grace": grace}
+        asked = {"cwd": cwd, "env": env, "user": user, "timeout": timeout, "cpu_time": cpu_time, "grace": grace}
         return await self._commands.run(command, stdin, op, {**asked, "keep": keep, "merge": merge, "pty": pty})
 
     async def start(
@@ -88,6 +91,7 @@ class Sandbox:
         user: str | None = None,
         stdin: bool = False,
         timeout: float | None = None,
+        cpu_time: float | None = None,
         grace: float = 0.0,
         keep: int | None = DEFAULT_KEEP,
         merge: bool = False,
@@ -99,8 +103,10 @@ class Sandbox:
         ``stdin`` gives it a pipe to ``send`` to, ``channel`` a socket as its descriptor 3. With ``keep=None`` its
         output is not kept but flows to the reader of ``output``, for which it waits. Cancelled, the command is ended.
         """
-        asked = {"cwd": cwd, "env": env, "user": user, "timeout": timeout, "grace": grace, "channel": channel}
-        return await self._commands.start(command, stdin, {**asked, "keep": keep, "merge": merge, "pty": pty})
+        asked = {"cwd": cwd, "env": env, "user": user, "timeout": timeout, "cpu_time": cpu_time, "grace": grace}
+        return await self._commands.start(
+            command, stdin, {**asked, "channel": channel, "keep": keep, "merge": merge, "pty": pty}
+        )
 
     async def write(
         self,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
-import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter, time
 from typing import Any, Final, Literal
 
@@ -17,15 +15,16 @@ import msgspec
 from proofbox.errors import InvalidInput, ProofboxError, Refused, SandboxLost
 from proofbox.kit.loop import Stop, later
 from proofbox.model.blame import cause_of
-from proofbox.model.limits import Limits
-from proofbox.model.outcome import Exited, HitLimit, Outcome, Signaled, Usage
+from proofbox.model.outcome import Exited, HitLimit, Lost, Outcome, Signaled, Usage
 from proofbox.sandbox.channel import READ_SIZE, Channel
 from proofbox.sandbox.connection import Connection
-from proofbox.sandbox.given import as_args, as_count, as_data, as_env, as_path, as_seconds, as_user, is_root
+from proofbox.sandbox.cpu_time import CpuTime
+from proofbox.sandbox.given import as_args, as_count, as_data, as_seconds
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.observe import Watch
 from proofbox.sandbox.ops import Ops
 from proofbox.sandbox.result import CommandResult, cut_short, refusal, result_of
+from proofbox.sandbox.setting import Setting
 from proofbox.sandbox.stream import Stream
 from proofbox.wire import frames, guest
 
@@ -50,48 +49,22 @@ SCOPES: Final[dict[Scope, int]] = {
 }
 
 
-@dataclass(slots=True)
-class Setting:
-    """What a command gets where its caller is silent. ``users`` False: there is one user, and nobody is switched to."""
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """All that is timed of one command: our patience with its guest, the looks at it, its CPU time."""
 
-    limits: Limits
-    env: dict[bytes, bytes]
-    cwd: bytes
-    user: bytes
-    users: bool
-    rlimits: tuple[tuple[int, int, int], ...] = ()
-    fields: tuple[bytes, ...] = field(init=False)
+    stream: Stream
+    patience: Stop
+    watch: Watch | None
+    cpu: CpuTime | None
 
-    def __post_init__(self) -> None:
-        self.fields = tuple([b"%b=%b" % item for item in self.env.items()])
-        asked = ((resource.RLIMIT_NOFILE, self.limits.open_files), (resource.RLIMIT_AS, self.limits.process_memory))
-        self.rlimits = tuple([(int(which), value, value) for which, value in asked if value is not None])
-        if self.limits.cpu_time is not None:
-            # The clock of the whole sandbox is kept by this process; should it hang, the kernel ends each of them.
-            most = ceil(self.limits.cpu_time)
-            self.rlimits += ((int(resource.RLIMIT_CPU), most, most + 1),)
-
-    def env_with(self, env: Mapping[str, str] | None) -> tuple[bytes, ...]:
-        """The whole environment of a command, as ``NAME=value``."""
-        if not env:
-            return self.fields
-        return tuple([b"%b=%b" % item for item in {**self.env, **as_env(env)}.items()])
-
-    def cwd_with(self, cwd: str | bytes | None) -> bytes:
-        """A relative one starts at the sandbox's own."""
-        return self.cwd if cwd is None else posixpath.join(self.cwd, as_path(cwd, "cwd"))
-
-    def user_with(self, user: str | None) -> bytes | None:
-        """None where nobody is to be switched to. Raises ``Refused`` for a user that this host cannot offer."""
-        wanted = self.user if user is None else as_user(user)
-        if self.users:
-            return wanted
-        if not is_root(wanted):
-            raise Refused(
-                f"user {wanted.decode('utf-8', 'replace')!r}",
-                ("sandboxes of this host have root only: it has no range of subordinate ids (see `proofbox doctor`)",),
-            )
-        return None
+    def stop(self) -> None:
+        """It has ended. Idempotent."""
+        self.patience()
+        if self.watch is not None:
+            self.watch.stop()
+        if self.cpu is not None:
+            self.cpu.stop()
 
 
 class Commands:
@@ -115,35 +88,34 @@ class Commands:
         """See ``Sandbox.run``."""
         data = None if stdin is None else as_data(stdin, "stdin")
         # Its pid tells it from its neighbours, should it reach a limit; alone it has none. A repetition must be equal.
-        quiet = op is None and not self.life.channel.busy
+        cpu = self._cpu_limit(asked)
+        quiet = op is None and cpu is None and not self.life.channel.busy
         run = self.prepare(command, stdin=data is not None, quiet=quiet, **asked)
         if op is None:
-            return await self._run(run, data)
-        return await self._ops.once(op, (run, data), lambda: self._run(run, data))
+            return await self._run(run, data, cpu)
+        return await self._ops.once(op, (run, data, cpu), lambda: self._run(run, data, cpu))
 
     async def start(self, command: str | Sequence[str | bytes], stdin: bool, asked: dict[str, Any]) -> Command:
         """See ``Sandbox.start``."""
+        cpu = self._cpu_limit(asked)
         run = self.prepare(command, stdin=stdin, **asked)
         channel = self.life.channel
         await channel.room()
         self._alone = False
         before = await self.counters()
-        stream = channel.run(run, run.keep)
-        stop, watch = self._patience(stream, run), self.watch(stream)
+        clocks = self._clocks(channel, run, cpu)
+        stream = clocks.stream
         try:
             while stream.pid is None and not stream.over:
                 await stream.change()
         except BaseException:
-            if watch is not None:
-                watch.stop()
+            clocks.stop()
             await self.end(channel, stream)
             raise
         if stream.refused is not None or stream.error is not None:
-            stop()
-            if watch is not None:
-                watch.stop()
-            await self.settle(stream, before, run)
-        started = self._started[stream.id] = Command(self, channel, stream, before, stop, watch)
+            clocks.stop()
+            await self.settle(clocks, before, run)
+        started = self._started[stream.id] = Command(self, channel, clocks, before)
         for old in [each for each in self._started.values() if each.over][:-REMEMBERED]:
             del self._started[old.id]
         return started
@@ -161,6 +133,7 @@ class Commands:
         user: str | None = None,
         stdin: bool = False,
         timeout: float | None = None,
+        cpu_time: float | None = None,
         grace: float = 0.0,
         keep: int | None = DEFAULT_KEEP,
         merge: bool = False,
@@ -187,7 +160,7 @@ class Commands:
             channel=channel,
             drain_ms=DRAIN_MS,
             output_limit=limits.output or 0,
-            rlimits=setting.rlimits,
+            rlimits=setting.rlimits_with(limits.command_cpu_time if cpu_time is None else cpu_time),
             merge=merge,
             quiet=quiet,
         )
@@ -208,10 +181,9 @@ class Commands:
         self._counted = usage.oom_kills is not None or usage.process_denials is not None
         return usage if self._counted else None
 
-    async def settle(
-        self, stream: Stream, before: Usage | None, run: guest.Run | None = None, watch: Watch | None = None
-    ) -> CommandResult:
+    async def settle(self, clocks: Clocks, before: Usage | None, run: guest.Run | None = None) -> CommandResult:
         """The result of an operation that is over. Raises ``SandboxLost``, ``OperationFailed``, ``Busy``."""
+        stream, watch = clocks.stream, clocks.watch
         if stream.error is not None:
             return await self._cut_short(stream, stream.error, watch)
         if stream.refused is not None:
@@ -226,8 +198,7 @@ class Commands:
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)
-        if self._setting.limits.cpu_time is not None and result.outcome in ENDED_BY_CPU_TIME:
-            result = replace(result, outcome=await self._cpu_time(result))
+        result = replace(result, outcome=await self._cpu_time(result, clocks.cpu))
         if isinstance(result.outcome, HitLimit):
             result = replace(result, outcome=await self._blamed(result.outcome, stream, watch))
         if result.left_running != 0:
@@ -257,12 +228,12 @@ class Commands:
                 message = f"command {stream.id} was cancelled and could not be ended, so its sandbox was"
                 self.life.lose(SandboxLost(f"sandbox {self.life.spec.id}: {message}", "cancelled"))
 
-    async def _run(self, run: guest.Run, data: bytes | None) -> CommandResult:
+    async def _run(self, run: guest.Run, data: bytes | None, cpu: float | None) -> CommandResult:
         channel = self.life.channel
         await channel.room()
         before = await self.counters()
-        stream = channel.run(run, run.keep)
-        stop, watch = self._patience(stream, run), self.watch(stream)
+        clocks = self._clocks(channel, run, cpu)
+        stream = clocks.stream
         try:
             if data is not None:
                 await channel.send(stream, frames.STDIN, data, eof=True)
@@ -274,10 +245,25 @@ class Commands:
             await self.end(channel, stream)
             raise
         finally:
-            stop()
-            if watch is not None:
-                watch.stop()
-        return await self.settle(stream, before, run, watch)
+            clocks.stop()
+        return await self.settle(clocks, before, run)
+
+    def _clocks(self, channel: Channel, run: guest.Run, cpu: float | None) -> Clocks:
+        """Starts the command, and all that is timed of it."""
+        counted = None if cpu is None else CpuTime(self.life, cpu)
+        stream = channel.run(run, run.keep)
+        if counted is not None:
+            counted.begin(lambda: stream.pid, lambda: channel.kill(stream))
+        return Clocks(stream, self._patience(stream, run), self.watch(stream), counted)
+
+    def _cpu_limit(self, asked: Mapping[str, Any]) -> float | None:
+        """CPU seconds for one command. Raises ``Refused`` where nobody counts them."""
+        own = asked.get("cpu_time")
+        if own is None:
+            return self._setting.limits.command_cpu_time
+        if not self._setting.counts_cpu:
+            raise Refused(f"cpu_time={own} for a command", ("this runtime does not count CPU time here",))
+        return as_seconds(own, "cpu_time")
 
     def watch(self, stream: Stream) -> Watch | None:
         """Watches a command until its own deadline, or its sandbox's; None if it has neither."""
@@ -297,17 +283,26 @@ class Commands:
             raise stream.lost()
         return cut_short(stream, await self._blamed(hit, stream, watch), elapsed)
 
-    async def _cpu_time(self, result: CommandResult) -> Outcome:
-        """Whether SIGXCPU was the kernel's: the counter of the whole sandbox says so, not the signal."""
-        limit = self._setting.limits.cpu_time or 0.0
+    async def _cpu_time(self, result: CommandResult, own: CpuTime | None) -> Outcome:
+        """The limit on CPU time that a command ended by, else its outcome. The counters say so, and never a signal."""
+        outcome, elapsed = result.outcome, result.elapsed
+        if own is not None and own.hit is not None and not isinstance(outcome, HitLimit | Lost):
+            confirmed = getattr(outcome, "confirmed", True)
+            return msgspec.structs.replace(own.hit, elapsed=elapsed, confirmed=confirmed)
+        if outcome not in ENDED_BY_CPU_TIME:
+            return outcome
+        limit = self._setting.limits.cpu_time
         try:
-            usage = await self.life.usage()
+            usage = await self.life.usage() if limit is not None else Usage()
         except ProofboxError:
-            return result.outcome
+            return outcome
         used = (usage.cpu_user or 0.0) + (usage.cpu_system or 0.0)
-        if used < limit:
-            return result.outcome
-        return HitLimit(kind="cpu_time", limit=limit, used=used, elapsed=result.elapsed, cause="task")
+        if limit is not None and used >= limit:
+            return HitLimit(kind="cpu_time", limit=limit, used=used, elapsed=elapsed, cause="task")
+        said = result.usage.cpu_user + result.usage.cpu_system
+        if own is not None and (proven := own.proves(said)) is not None:
+            return HitLimit(kind="command_cpu_time", limit=own.limit, used=proven, elapsed=elapsed, cause="task")
+        return outcome
 
     async def _blamed(self, hit: HitLimit, stream: Stream, watch: Watch | None) -> HitLimit:
         """The limit with all that is known of it: when, which command, and for those on time whose doing it was."""
@@ -344,17 +339,14 @@ class Command:
         self,
         commands: Commands,
         channel: Channel,
-        stream: Stream,
+        clocks: Clocks,
         before: Usage | None,
-        stop: Stop,
-        watch: Watch | None,
     ) -> None:
         self._commands = commands
         self._channel = channel
-        self._stream = stream
+        self._clocks = clocks
+        self._stream = stream = clocks.stream
         self._before = before
-        self._stop = stop
-        self._watch = watch
         self._settling = anyio.Lock()
         self._result: CommandResult | None = None
         self.id = stream.id
@@ -406,12 +398,10 @@ class Command:
     async def wait(self) -> CommandResult:
         """Its result. Safe to repeat, and to cancel: it goes on. Raises ``SandboxLost``."""
         await self._stream.done.wait()
-        self._stop()
-        if self._watch is not None:
-            self._watch.stop()
+        self._clocks.stop()
         async with self._settling:
             if self._result is None:
-                self._result = await self._commands.settle(self._stream, self._before, watch=self._watch)
+                self._result = await self._commands.settle(self._clocks, self._before)
             return self._result
 
     async def output(self) -> AsyncIterator[tuple[int, bytes]]:
@@ -454,10 +444,12 @@ def watch(command: Command, limit: float, counts: Callable[[], bool], on_look: C
     Instead of for its own deadline. ``on_look`` is called after each look. Stop it when the clock has stopped. For what
     runs in the event loop of the sandbox only: the verifier.
     """
-    if command._watch is not None:
-        command._watch.stop()
-    command._watch = Watch(command._commands.life, limit, lambda: command._stream.pid, counts, on_look)
-    return command._watch
+    clocks = command._clocks
+    if clocks.watch is not None:
+        clocks.watch.stop()
+    watch = Watch(command._commands.life, limit, lambda: command._stream.pid, counts, on_look)
+    command._clocks = replace(clocks, watch=watch)
+    return watch
 
 
 def _nothing() -> None:

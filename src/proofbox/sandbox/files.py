@@ -12,10 +12,11 @@ from typing import Final, Literal
 from proofbox.errors import FileFailed, InvalidInput, OperationFailed, ProtocolViolation
 from proofbox.kit.loop import later
 from proofbox.sandbox.channel import Channel
-from proofbox.sandbox.commands import Commands, Setting
+from proofbox.sandbox.commands import Commands
 from proofbox.sandbox.given import as_bytes, as_count, as_data, as_path, as_user
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.result import refusal
+from proofbox.sandbox.setting import Setting
 from proofbox.sandbox.stream import Stream
 from proofbox.wire import frames, guest
 from proofbox.wire.frames import WireError

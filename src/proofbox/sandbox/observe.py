@@ -212,7 +212,7 @@ class Watch:
     def _own(self, everything: list[Process]) -> list[Process]:
         """The command's: its supervisor, which the guest gave it, and what is below."""
         if self._root is None:
-            self._root = _supervisor(everything, self._pid(), perf_counter() - self._begun)
+            self._root = supervisor_of(everything, self._pid(), perf_counter() - self._begun)
         own = threads.below(everything, self._root) if self._root is not None else []
         if not own:
             self._missing["which of the sandbox's processes were the command's could not be told"] = None
@@ -290,7 +290,7 @@ def _less(last: float | None, first: float | None) -> float | None:
     return None if last is None or first is None else last - first
 
 
-def _supervisor(everything: Sequence[Process], pid: int | None, age: float) -> int | None:
+def supervisor_of(everything: Sequence[Process], pid: int | None, age: float) -> int | None:
     """The process above a command, which is a child of the guest.
 
     ``pid`` is the command's number inside, if the guest told it: its word, so it only chooses among the sandbox's own

@@ -14,8 +14,8 @@ from proofbox.model.limits import Limits
 from proofbox.model.spec import Network, SandboxSpec, Volume
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Probe
-from proofbox.sandbox.commands import Setting
 from proofbox.sandbox.given import as_env, as_path, as_user
+from proofbox.sandbox.setting import Setting
 
 _ID: Final = re.compile(r"[a-z0-9-]{1,63}")
 _HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
@@ -46,13 +46,22 @@ class Order:
     """None where the caller was silent."""
     user: bytes
     users: bool
+    counts_cpu: bool
+    """As in ``Setting``."""
     template: Template = field(compare=False)
     """Its digest is in the spec; another name of the same digest is the same template."""
 
     def setting(self) -> Setting:
         """What the commands of one such sandbox get. Its directory is as asked, or the template's."""
         cwd = as_path(self.template.cwd, "cwd") if self.cwd is None else self.cwd
-        return Setting(limits=self.spec.limits, env=self.env, cwd=cwd, user=self.user, users=self.users)
+        return Setting(
+            limits=self.spec.limits,
+            env=self.env,
+            cwd=cwd,
+            user=self.user,
+            users=self.users,
+            counts_cpu=self.counts_cpu,
+        )
 
 
 def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, probe: Probe) -> Order:
@@ -75,6 +84,7 @@ def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, pro
         cwd=None if asked.cwd is None else as_path(asked.cwd, "cwd"),
         user=as_user(template.user if asked.user is None else asked.user),
         users=probe.users,
+        counts_cpu="command_cpu_time" in probe.enforces,
         template=template,
     )
     order.setting().user_with(None)

@@ -17,7 +17,7 @@ WIDTH: Final = 100
 SHOWN: Final = 20
 """Lines of a list that are shown; the JSON has all."""
 
-PHASES: Final = ("queue", "agent", "turn", "create", "start", "calls", "collect", "destroy", "verify")
+PHASES: Final = ("queue", "agent", "slot", "create", "start", "calls", "collect", "destroy", "verify")
 
 _MEANING: Final = {
     "passed": "reward 1",

@@ -19,6 +19,7 @@ from proofbox.verify.exchange import Found, Gone
 UNITS: Final[dict[FiredKind, str]] = {
     "command_wall": "s",
     "cpu_time": "s",
+    "command_cpu_time": "s",
     "memory": "bytes",
     "output": "bytes",
     "disk": "bytes",

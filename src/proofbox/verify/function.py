@@ -18,6 +18,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from proofbox.errors import SandboxLost, VerifierFailed
+from proofbox.kit.clock import paused
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, FunctionTests, Task
@@ -60,7 +61,7 @@ class FunctionVerifier:
         self._group: TaskGroup | None = None
         self._graders: Graders | None = None
         self._unplanned: set[str] = set()
-        self._turns = anyio.CapacityLimiter(AT_ONCE * len(os.sched_getaffinity(0)))
+        self._slots = anyio.CapacityLimiter(AT_ONCE * len(os.sched_getaffinity(0)))
 
     async def __aenter__(self) -> Self:
         self._group = anyio.create_task_group()
@@ -106,13 +107,18 @@ class FunctionVerifier:
         if self._graders is None:
             raise RuntimeError("FunctionVerifier is used outside of its async context")
         asked = anyio.current_time()
-        async with self._turns:
+        with paused():  # who waits for others is not timed
+            await self._slots.acquire()
+        try:
             return await self._turn(self._graders, task, candidate, planned, asked)
+        finally:
+            self._slots.release()
 
     async def _turn(
         self, graders: Graders, task: Task, candidate: Candidate, planned: Sequence[bytes], asked: float
     ) -> Verdict | None:
-        grader = await graders.get(task.template)
+        with paused():  # whoever makes it, for all
+            grader = await graders.get(task.template)
         limits = task.limits.over(self._limits)
         begun = anyio.current_time()
         # The grader's child reads the tests while the candidate's sandbox is made.
@@ -134,7 +140,7 @@ class FunctionVerifier:
         if found.word == "again":
             return None
         timings = {
-            "turn": begun - asked,
+            "slot": begun - asked,
             "create": created - begun,
             "start": found.start,
             "calls": found.calls,

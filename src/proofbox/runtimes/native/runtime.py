@@ -11,6 +11,7 @@ from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.lowlevel import RunVar
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
@@ -58,11 +59,14 @@ class _Read:
     """What is read of a sandbox from outside, while it lives and until it is destroyed."""
 
     __slots__ = ()
+    _processors: Processors
 
     async def usage(self, handle: Handle) -> Usage:
         """The counters of its control groups, and what its writable layer holds."""
         mine = _of(handle)
-        return with_space(cgroup_apply.usage(mine.plan), None if mine.over else f"/proc/{mine.pid}/root")
+        counted = with_space(cgroup_apply.usage(mine.plan), None if mine.over else f"/proc/{mine.pid}/root")
+        held = self._processors.held(mine.id)
+        return msgspec.structs.replace(counted, processors=held) if held else counted
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two of these counters, from files that are held open."""

@@ -73,13 +73,16 @@ class _Read:
     """What is read of a sandbox from outside, while it lives and until it is destroyed."""
 
     __slots__ = ()
+    _processors: Processors
 
     async def usage(self, handle: Handle) -> Usage:
         """Counters of the sandbox's cgroups; of the disk what its layer holds."""
         mine = _of(handle)
         counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
         _hold_layer(mine)
-        return with_space(counted, mine.layer if mine.layer >= 0 else None)
+        counted = with_space(counted, mine.layer if mine.layer >= 0 else None)
+        held = self._processors.held(mine.id)
+        return msgspec.structs.replace(counted, processors=held) if held else counted
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two counters of its cgroups, from files that are held open."""
