@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from proofbox.sandbox.commands import Command
     from proofbox.sandbox.connection import Connection
     from proofbox.sandbox.files import FileInfo, Files
-    from proofbox.sandbox.host import Host, open_sandbox
+    from proofbox.sandbox.host import Host, open_pool, open_sandbox
+    from proofbox.sandbox.pool import Pool
+    from proofbox.sandbox.pool_stats import PoolStats
     from proofbox.sandbox.result import CommandResult, CommandUsage
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
@@ -65,7 +67,9 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "proofbox.sandbox.commands": ("Command",),
     "proofbox.sandbox.connection": ("Connection",),
     "proofbox.sandbox.files": ("FileInfo", "Files"),
-    "proofbox.sandbox.host": ("Host", "open_sandbox"),
+    "proofbox.sandbox.host": ("Host", "open_pool", "open_sandbox"),
+    "proofbox.sandbox.pool": ("Pool",),
+    "proofbox.sandbox.pool_stats": ("PoolStats",),
     "proofbox.sandbox.result": ("CommandResult", "CommandUsage"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
@@ -96,6 +100,8 @@ __all__ = [
     "Network",
     "OperationFailed",
     "Outcome",
+    "Pool",
+    "PoolStats",
     "ProofboxError",
     "ProtocolViolation",
     "Refused",
@@ -111,6 +117,7 @@ __all__ = [
     "Verdict",
     "VerifierFailed",
     "Volume",
+    "open_pool",
     "open_sandbox",
 ]
 

@@ -15,120 +15,48 @@ method does is said in ``proofbox.sandbox.api``: signatures, results and errors 
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
-import sniffio
 from anyio import to_thread
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from proofbox.errors import InvalidInput, SandboxLost
+from proofbox.kit.thread import Loop, loop_of_process
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
 from proofbox.model.template import Template
-from proofbox.sandbox import api, commands, connection, files, host
+from proofbox.sandbox import api, commands, connection, files, host, pool
 from proofbox.sandbox.channel import READ_SIZE
 from proofbox.sandbox.commands import DEFAULT_KEEP, Scope
 from proofbox.sandbox.files import FileInfo, Path
+from proofbox.sandbox.pool import FILLING, KEEP
+from proofbox.sandbox.pool_stats import PoolStats
 from proofbox.sandbox.result import CommandResult
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
-class _Loop:
-    """The background thread of this process."""
+class _Opened(AbstractContextManager[S], Generic[T, S]):
+    """A sandbox or a pool for the length of a ``with`` block: opened on the loop by ``make``, shown as by ``dress``."""
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self._stack = ExitStack()
-        self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal("asyncio", name="proofbox sync"))
-
-    def call(self, function: Callable[..., Awaitable[T]], *args: Any, **named: Any) -> T:
-        """Runs it on the loop and waits. Interrupted, it is cancelled, and has ended when the interruption goes on."""
-        _refuse_inside_a_loop()
-        if self.pid != os.getpid():
-            raise InvalidInput(
-                f"this belongs to process {self.pid} and was reached from its fork {os.getpid()}: "
-                "open a sandbox of its own in the fork"
-            )
-        ended = threading.Event()
-
-        async def body() -> T:
-            try:
-                return await function(*args, **named)
-            finally:
-                ended.set()
-
-        future = self._portal.start_task_soon(body)
-        try:
-            return future.result()
-        except BaseException:
-            if not future.done():
-                future.cancel()
-                ended.wait()
-            raise
-
-    def close(self) -> None:
-        """Ends the thread; what it still serves is cancelled."""
-        if self.pid == os.getpid():
-            self._portal.call(self._portal.stop, True)
-            self._stack.close()
-
-
-class _Process:
-    """The loop of this process, made at the first call. A fork starts without one."""
-
-    def __init__(self) -> None:
-        self._loop: _Loop | None = None
-        self._making = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
-
-    def loop(self) -> _Loop:
-        """Safe in any thread."""
-        _refuse_inside_a_loop()
-        with self._making:
-            if self._loop is None:
-                self._loop = _Loop()
-                atexit.register(self._loop.close)
-            return self._loop
-
-    def _forked(self) -> None:
-        # The thread is not in the fork, and another thread of the parent may have held the lock for ever.
-        self._loop = None
-        self._making = threading.Lock()
-
-
-_process = _Process()
-
-
-def _refuse_inside_a_loop() -> None:
-    try:
-        library = sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
-        return
-    raise InvalidInput(
-        f"proofbox.sync was called inside a running {library} event loop, which it would block: "
-        "use `async with proofbox.open_sandbox(...)` and `await` there"
-    )
-
-
-class _Opened(AbstractContextManager["Sandbox"]):
-    """A sandbox for the length of a ``with`` block."""
-
-    def __init__(self, make: Callable[[], AbstractAsyncContextManager[api.Sandbox]]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], AbstractAsyncContextManager[T]],
+        dress: Callable[[Loop, T], S],
+        loop: Loop | None = None,
+    ) -> None:
         self._make = make
-        self._loop: _Loop | None = None
-        self._inner: AbstractAsyncContextManager[api.Sandbox] | None = None
+        self._dress = dress
+        self._loop = loop
+        self._inner: AbstractAsyncContextManager[T] | None = None
 
-    def __enter__(self) -> Sandbox:
-        loop = self._loop = _process.loop()
-        opened: list[api.Sandbox] = []
+    def __enter__(self) -> S:
+        loop = self._loop = self._loop or loop_of_process()
+        opened: list[T] = []
 
         async def enter() -> None:
             self._inner = self._make()
@@ -141,13 +69,13 @@ class _Opened(AbstractContextManager["Sandbox"]):
             if opened:
                 self.__exit__(None, None, None)
             raise
-        return Sandbox(loop, opened[0])
+        return self._dress(loop, opened[0])
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         if self._loop is None or self._inner is None:
-            raise InvalidInput("this sandbox was not entered: use `with open_sandbox(...) as box`")
+            raise InvalidInput("this was not entered: use `with open_sandbox(...) as box`")
         return self._loop.call(self._inner.__aexit__, kind, error, trace)
 
 
@@ -184,13 +112,53 @@ def open_sandbox(
             id=id,
         )
 
-    return _Opened(make)
+    return _Opened(make, Sandbox)
+
+
+def open_pool(
+    template: str | Template = "host",
+    *,
+    runtime: str | None = None,
+    level: Level = "container",
+    allow_unisolated: bool = False,
+    size: tuple[int, int] = (2, 16),
+    keep: float = KEEP,
+    at_once: int = FILLING,
+    limits: Limits | None = None,
+    network: Network = "none",
+    user: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    volumes: Sequence[Volume] = (),
+    hostname: str = "sandbox",
+) -> AbstractContextManager[Pool]:
+    """``proofbox.open_pool`` as a plain context manager."""
+
+    def make() -> AbstractAsyncContextManager[pool.Pool]:
+        return host.open_pool(
+            template,
+            runtime=runtime,
+            level=level,
+            allow_unisolated=allow_unisolated,
+            size=size,
+            keep=keep,
+            at_once=at_once,
+            limits=limits,
+            network=network,
+            user=user,
+            env=env,
+            cwd=cwd,
+            volumes=volumes,
+            hostname=hostname,
+        )
+
+    return _Opened(make, Pool)
 
 
 class Files:
     """See ``proofbox.sandbox.files.Files``."""
 
-    def __init__(self, loop: _Loop, inner: files.Files) -> None:
+    def __init__(self, loop: Loop, inner: files.Files) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -297,7 +265,7 @@ async def _pieces(source: Iterable[bytes]) -> AsyncIterator[bytes]:
 class Connection:
     """See ``proofbox.sandbox.connection.Connection``."""
 
-    def __init__(self, loop: _Loop, inner: connection.Connection) -> None:
+    def __init__(self, loop: Loop, inner: connection.Connection) -> None:
         self._loop = loop
         self._inner = inner
 
@@ -324,7 +292,7 @@ class Connection:
 class Command:
     """See ``proofbox.sandbox.commands.Command``."""
 
-    def __init__(self, loop: _Loop, inner: commands.Command) -> None:
+    def __init__(self, loop: Loop, inner: commands.Command) -> None:
         self._loop = loop
         self._inner = inner
         self.id = inner.id
@@ -365,7 +333,7 @@ class Command:
 class Sandbox:
     """See ``proofbox.sandbox.api.Sandbox``. Made by ``open_sandbox``."""
 
-    def __init__(self, loop: _Loop, inner: api.Sandbox) -> None:
+    def __init__(self, loop: Loop, inner: api.Sandbox) -> None:
         self._loop = loop
         self._inner = inner
         self.id = inner.id
@@ -474,6 +442,55 @@ class Sandbox:
 
     def wait_lost(self, timeout: float | None = None) -> SandboxLost | None:
         return self._loop.call(self._inner.wait_lost, timeout)
+
+    def close(self) -> None:
+        """``aclose`` of the async API."""
+        self._loop.call(self._inner.aclose)
+
+
+class Pool:
+    """See ``proofbox.sandbox.pool.Pool``. Made by ``open_pool``."""
+
+    def __init__(self, loop: Loop, inner: pool.Pool) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def claim(
+        self,
+        *,
+        cold: bool = True,
+        template: str | Template | None = None,
+        limits: Limits | None = None,
+        network: Network | None = None,
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        volumes: Sequence[Volume] | None = None,
+        hostname: str | None = None,
+    ) -> AbstractContextManager[Sandbox]:
+        def make() -> AbstractAsyncContextManager[api.Sandbox]:
+            return self._inner.claim(
+                cold=cold,
+                template=template,
+                limits=limits,
+                network=network,
+                user=user,
+                env=env,
+                cwd=cwd,
+                volumes=volumes,
+                hostname=hostname,
+            )
+
+        return _Opened(make, Sandbox, self._loop)
+
+    def ready(self, timeout: float | None = None) -> PoolStats:
+        return self._loop.call(self._inner.ready, timeout)
+
+    def stats(self) -> PoolStats:
+        async def stats() -> PoolStats:
+            return self._inner.stats()
+
+        return self._loop.call(stats)
 
     def close(self) -> None:
         """``aclose`` of the async API."""

@@ -53,6 +53,11 @@ async def main(name, how_many, mode):
         async with host.open_sandbox() as box:
             print((await box.run("echo on")).stdout.strip(), flush=True)
         return
+    if mode == "pool":
+        async with host.pool(size=(how_many, how_many), at_once=4) as pool:
+            print("up" if (await pool.ready(60)).ready == how_many else "not up", flush=True)
+            async with pool.claim() as box:
+                await box.run("setsid sleep 600 & sleep 600")
     async with anyio.create_task_group() as group:
         for _ in range(how_many):
             group.start_soon(one)
@@ -119,6 +124,21 @@ def test_a_killed_client_takes_its_sandboxes_along(name: str, tmp_path: pathlib.
             os.kill(pid, signal.SIGKILL)
     assert left == {}
     nothing_after_a_start(name, state, owner)
+
+
+def test_a_killed_client_takes_the_members_of_its_pools_along(tmp_path: pathlib.Path) -> None:
+    """Those that stand ready, the one that was claimed and the one that is being made in its place."""
+    before = children()
+    with adopting():
+        process = client("native", 12, "pool", tmp_path / "state")
+        owner = said(process, "native").split()[1]
+        assert said(process) == "up"
+        killed(process)
+        left = settled(before, 2.0)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    assert left == {}
+    nothing_after_a_start("native", tmp_path / "state", owner)
 
 
 @pytest.mark.parametrize("name", ["native", "crun", "process"])

@@ -125,6 +125,35 @@ async def test_each_lie_is_a_violation(peer: Peer, lie: str) -> None:
         peer.channel.run(RUN, None)
 
 
+async def test_a_ping_is_one_round_trip_and_no_operation(peer: Peer) -> None:
+    """It waits for its own answer, given up or not; what counts operations and idleness does not see it."""
+    with anyio.move_on_after(0.02):
+        await peer.channel.ping()
+    assert (peer.channel.operations, peer.channel.busy) == (0, False)
+    second: list[str] = []
+
+    async def ping() -> None:
+        await peer.channel.ping()
+        second.append("answered")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ping)
+        await peer.say(encode_frame(frames.PONG, 0, (1).to_bytes(8, "big")))
+        assert second == []
+        await peer.say(encode_frame(frames.PONG, 0, (2).to_bytes(8, "big")))
+    assert second == ["answered"]
+    assert peer.lost == []
+    async with anyio.create_task_group() as group:
+
+        async def lost() -> None:
+            with pytest.raises(ProtocolViolation, match="nobody asked"):
+                await peer.channel.ping()
+
+        group.start_soon(lost)
+        await peer.say(encode_frame(frames.PONG, 0, (9).to_bytes(8, "big")))
+    assert len(peer.lost) == 1
+
+
 async def test_no_more_than_a_window_is_held_for_a_slow_reader(peer: Peer) -> None:
     """A reader that takes nothing gives no credit; one that takes half a window gives it back."""
     stream = peer.channel.run(RUN, None)

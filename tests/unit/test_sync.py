@@ -19,18 +19,22 @@ from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.outcome import Exited, Killed
 from proofbox.runtime import registry
 from proofbox.runtimes.fake import FakeRuntime, Faults
-from proofbox.sandbox import api, commands, connection, files, host
+from proofbox.sandbox import api, commands, connection, files, host, pool
 
 TWINS = [
     (sync.Sandbox, api.Sandbox),
     (sync.Command, commands.Command),
     (sync.Files, files.Files),
     (sync.Connection, connection.Connection),
+    (sync.Pool, pool.Pool),
 ]
+INSIDE = {(pool.Pool, "open")}
+"""What the async class has for its maker and for nobody else."""
 CHANGED = {
     ("write_from", "source"): "Iterable[bytes]",
     ("read_into", "sink"): "Callable[[bytes], object]",
     ("output", "return"): "Iterator[tuple[int, bytes]]",
+    ("claim", "return"): "AbstractContextManager[Sandbox]",
 }
 """Where the type has to differ: what is iterated or called is not awaited here."""
 
@@ -38,7 +42,11 @@ CHANGED = {
 def public(kind: type) -> dict[str, Any]:
     """The public methods and properties of a class, those that close it under their synchronous name."""
     names = {"aclose": "close"}
-    return {names.get(name, name): value for name, value in vars(kind).items() if not name.startswith("_")}
+    return {
+        names.get(name, name): value
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and (kind, name) not in INSIDE
+    }
 
 
 @pytest.mark.parametrize("twins", TWINS, ids=lambda twins: twins[0].__name__)
@@ -60,9 +68,10 @@ def test_every_method_has_the_same_signature(twins: tuple[type, type]) -> None:
         assert mine.return_annotation == CHANGED.get((name, "return"), its.return_annotation), name
 
 
-def test_open_sandbox_has_the_same_signature() -> None:
-    """The way in takes the same arguments."""
+def test_the_ways_in_have_the_same_signatures() -> None:
+    """They take the same arguments."""
     assert inspect.signature(sync.open_sandbox).parameters == inspect.signature(host.open_sandbox).parameters
+    assert inspect.signature(sync.open_pool).parameters == inspect.signature(host.open_pool).parameters
 
 
 @pytest.fixture
@@ -108,6 +117,28 @@ def test_a_sandbox_is_used_without_an_event_loop(fake: FakeRuntime) -> None:
     assert not box.live
     with pytest.raises(SandboxLost):
         box.run("echo never")
+
+
+def test_a_pool_is_used_without_an_event_loop(fake: FakeRuntime) -> None:
+    """Claims from several threads, the pool's state, and nothing is left after the block."""
+    hosts: list[str] = []
+
+    def work(pool: sync.Pool) -> None:
+        with pool.claim() as box:
+            hosts.append(box.run("echo x").stdout + box.id)
+
+    with sync.open_pool(runtime="fake", level="none", allow_unisolated=True, size=(3, 4)) as pool:
+        assert pool.ready(10).state == "ready"
+        threads = [threading.Thread(target=work, args=(pool,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stats = pool.stats()
+        assert stats.hits + stats.misses == len(set(hosts)) == 3
+        pool.close()
+        assert pool.stats().state == "closed"
+    assert fake.live == {}
 
 
 def test_errors_in_the_block_come_out(fake: FakeRuntime) -> None:

@@ -85,3 +85,13 @@ def paused() -> Iterator[None]:
         yield
     finally:
         clock.release()
+
+
+@contextmanager
+def untimed() -> Iterator[None]:
+    """For a task that somebody started whose clock runs, and which is not at work for them: that clock is not its."""
+    token = _running.set(None)
+    try:
+        yield
+    finally:
+        _running.reset(token)

@@ -39,7 +39,7 @@ class Sandbox:
         self.spec: SandboxSpec = life.spec
         self.id = life.spec.id
         self.timings = life.timings
-        """Seconds of ``create``, ``start``, ``connect``, and after the end ``destroy``."""
+        """Seconds of ``create``, ``start``, ``connect``, after the end ``destroy``; ``claim`` if it is from a pool."""
         self._life = life
         self._setting = setting
         self._commands = Commands(life, setting)

@@ -58,6 +58,8 @@ class Channel:
         "_name",
         "_next",
         "_on_lost",
+        "_pinged",
+        "_pings",
         "_queued",
         "_read_size",
         "_room",
@@ -80,6 +82,8 @@ class Channel:
         self._backlog: deque[memoryview] = deque()
         self._queued = 0
         self._closes = b""
+        self._pings: deque[tuple[bytes, anyio.Event]] = deque()
+        self._pinged = 0
         self._room: anyio.Event | None = None
         self._read_size = READ_SIZE
         self.error: SandboxLost | None = None
@@ -112,6 +116,21 @@ class Channel:
                 else SandboxLost(f"sandbox {self._name}: no answer from its guest", "channel")
             )
         return self._hello
+
+    async def ping(self) -> None:
+        """One round trip to the guest, which is no operation. Raises ``SandboxLost``; the deadline is the caller's.
+        Safe to cancel: the answer may come later.
+        """
+        if self.error is not None:
+            raise copy.copy(self.error)
+        self._pinged += 1
+        asked = self._pinged.to_bytes(8, "big")
+        answered = anyio.Event()
+        self._pings.append((asked, answered))
+        self._write(encode_frame(frames.PING, 0, asked))
+        await answered.wait()
+        if self.error is not None:
+            raise copy.copy(self.error)
 
     def run(self, run: guest.Run, keep: int | None) -> Stream:
         """Sends ``RUN``. Nothing is awaited: after this call the operation exists. Raises ``SandboxLost``,
@@ -211,6 +230,8 @@ class Channel:
             stream.fail(self.error)
         if isinstance(self._hello, anyio.Event):
             self._hello.set()
+        for _, answered in self._pings:
+            answered.set()
         if self._room is not None:
             self._room.set()
 
@@ -277,6 +298,10 @@ class Channel:
                 raise WireError(f"protocol version {hello.version}, or a second HELLO; we speak {guest.VERSION}")
             waiting, self._hello = self._hello, hello
             waiting.set()
+        elif frame.type == frames.PONG:
+            if not self._pings or frame.payload != self._pings[0][0]:
+                raise WireError("a PONG that nobody asked for")
+            self._pings.popleft()[1].set()
         elif frame.type == frames.FATAL:
             self.fatal = guest.FATAL_LAYOUT.decode(frame.payload).message[:400].decode("utf-8", "backslashreplace")
         else:

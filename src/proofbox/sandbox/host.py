@@ -23,6 +23,7 @@ from proofbox.runtime.reaper import reap_in_background
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.factory import Factory
 from proofbox.sandbox.order import Asked, Order, order_of
+from proofbox.sandbox.pool import FILLING, KEEP, Pool
 from proofbox.templates.store import open_store
 
 BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
@@ -45,6 +46,7 @@ class Host:
         self.level: Level = runtime.level
         self.probe = probe
         self._factory = Factory(self, runtime)
+        self._pools: set[Pool] = set()
         self._templates: dict[str, tuple[float, Template]] = {}
         self._effective: tuple[Limits | None, Limits] | None = None
         """The limits that were asked for last, and what came of them: a thousand sandboxes ask for the same object."""
@@ -89,6 +91,38 @@ class Host:
         ident = secrets.token_hex(6) if id is None else id
         return self._open(Asked(template, limits, network, user, env, cwd, volumes, hostname), ident)
 
+    @asynccontextmanager
+    async def pool(
+        self,
+        template: str | Template = "host",
+        *,
+        size: tuple[int, int] = (2, 16),
+        keep: float = KEEP,
+        at_once: int = FILLING,
+        limits: Limits | None = None,
+        network: Network = "none",
+        user: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        volumes: Sequence[Volume] = (),
+        hostname: str = "sandbox",
+    ) -> AsyncIterator[Pool]:
+        """Sandboxes of this order made ahead, for ``pool.claim()``; none is left after the ``async with``.
+
+        Between ``size[0]`` and ``size[1]`` stand ready, as the claims need them, at most ``at_once`` are in the making.
+        One that nobody has claimed after about ``keep`` seconds is made anew. The rest is as in ``open_sandbox``, which
+        see for what it raises. Returns at once: ``pool.ready()`` waits until they stand. Cancelled, nothing is left.
+        """
+        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname)
+        pool = Pool(self._factory, self._order, asked, size=size, keep=keep, at_once=at_once)
+        await pool.open()
+        self._pools.add(pool)
+        try:
+            yield pool
+        finally:
+            await pool.aclose()
+            self._pools.discard(pool)
+
     def effective(self, asked: Limits | None) -> Limits:
         """The limits that a sandbox gets here who asks for these. Raises ``Refused`` for those that nothing
         enforces.
@@ -119,11 +153,13 @@ class Host:
         return effective
 
     async def aclose(self) -> None:
-        """Ends the sandboxes that are open here, and what the runtimes of this process run for themselves.
+        """Ends the pools and sandboxes that are open here, and what the runtimes of this process run for themselves.
         Idempotent.
         """
         for key in [key for key, host in _hosts.items() if host is self]:
             del _hosts[key]
+        for pool in list(self._pools):
+            await pool.aclose()
         for life in list(self._factory.lives):
             await life.end()
         await anyio.to_thread.run_sync(reap_in_background().join)
@@ -187,3 +223,39 @@ async def open_sandbox(
         id=id,
     ) as box:
         yield box
+
+
+@asynccontextmanager
+async def open_pool(
+    template: str | Template = "host",
+    *,
+    runtime: str | None = None,
+    level: Level = "container",
+    allow_unisolated: bool = False,
+    size: tuple[int, int] = (2, 16),
+    keep: float = KEEP,
+    at_once: int = FILLING,
+    limits: Limits | None = None,
+    network: Network = "none",
+    user: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    volumes: Sequence[Volume] = (),
+    hostname: str = "sandbox",
+) -> AsyncIterator[Pool]:
+    """A warm pool on this machine: ``Host.local`` and its ``pool`` in one."""
+    host = await Host.local(runtime, level, allow_unisolated=allow_unisolated)
+    async with host.pool(
+        template,
+        size=size,
+        keep=keep,
+        at_once=at_once,
+        limits=limits,
+        network=network,
+        user=user,
+        env=env,
+        cwd=cwd,
+        volumes=volumes,
+        hostname=hostname,
+    ) as pool:
+        yield pool

@@ -45,6 +45,7 @@ class Faults:
     create_fails    create raises ``CreateFailed`` at this step
     boot_delay      so long passes before the guest answers HELLO
     boot_fails      the guest answers HELLO with FATAL and this step, and is gone
+    ping            how a PING is met: with nothing, with the end of the connection, with an answer to another one
     version         the version in the guest's HELLO
     at              the command (counted from 1, file operations and connections too) at which the next ones happen
     silent          that command is never answered
@@ -61,6 +62,7 @@ class Faults:
     create_fails: str = ""
     boot_delay: float = 0.0
     boot_fails: str = ""
+    ping: Literal["", "silent", "lost", "lie"] = ""
     version: int = 1
     at: int = 1
     silent: bool = False

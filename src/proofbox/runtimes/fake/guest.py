@@ -107,7 +107,7 @@ class FakeGuest:
         if frame.type == frames.HELLO:
             await self._hello()
         elif frame.type == frames.PING:
-            await self._send(encode_frame(frames.PONG, 0, frame.payload))
+            await self._pong(frame)
         elif frame.type in (frames.RUN, frames.CONNECT):
             await self._open(frame, stream, tasks)
         elif frame.type == frames.KILL_ALL:
@@ -145,6 +145,13 @@ class FakeGuest:
             raise _Gone
         hello = wire.GuestHello(version=self._faults.version, pid=1, machine=b"fake 0")
         await self._send(encode_frame(frames.GUEST_HELLO, 0, wire.GUEST_HELLO_LAYOUT.encode(hello)))
+
+    async def _pong(self, frame: Frame) -> None:
+        if self._faults.ping == "lost":
+            raise _Gone
+        if self._faults.ping != "silent":
+            lie = b"?" if self._faults.ping == "lie" else b""
+            await self._send(encode_frame(frames.PONG, 0, lie + frame.payload))
 
     async def _kill_all(self, number: int) -> None:
         running = [stream for stream in self._streams.values() if stream.answer is None]

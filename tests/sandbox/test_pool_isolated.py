@@ -1,0 +1,99 @@
+"""Warm pools of real sandboxes: a member is as clean as one that is made now, and a dead one is handed to nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+from tests.sandbox.test_pool import until
+
+from proofbox.errors import Refused
+from proofbox.model.limits import Limits
+from proofbox.runtimes.native.handle import NativeHandle
+from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.host import Host
+from proofbox.testing.needs import skip_unless_required
+
+pytestmark = pytest.mark.container
+
+
+@pytest.fixture
+async def host() -> AsyncIterator[Host]:
+    """This machine with the native runtime."""
+    try:
+        made = await Host.local("native")
+    except Refused as refused:
+        skip_unless_required("native", refused)
+    yield made
+    await made.aclose()
+
+
+async def seen(box: Sandbox) -> list[str]:
+    """What a program finds when it is the first one: processes, files, mounts, ports, shared memory, environment."""
+    look = (
+        "cat /proc/[0-9]*/comm; ls -lan / /tmp /dev/shm /root | tr -s ' ' | cut -d' ' -f1-5,9-; "
+        "cut -d' ' -f5- /proc/self/mountinfo | sed 's/[ug]id=[0-9]*//g'; "
+        "cat /proc/net/tcp /proc/sysvipc/*; wc -l < /proc/net/unix; env; id; hostname; ulimit -a"
+    )
+    result = await box.run(look)
+    assert result.ok, result.stderr
+    return sorted(result.stdout.splitlines())
+
+
+async def test_a_member_is_as_clean_as_one_that_is_made_now(host: Host) -> None:
+    """What earlier claimants left everywhere is not in the next member, which looks like a cold sandbox to the
+    letter.
+    """
+    dirt = (
+        "touch /tmp/mine /dev/shm/mine /mine; (setsid sleep 600 &); ipcmk -M 4096 >/dev/null 2>&1; "
+        "echo x > /etc/motd; rm /etc/passwd; true"
+    )
+    async with host.pool(size=(2, 2)) as of:
+        assert (await of.ready(60)).ready == 2
+        for _ in range(3):
+            async with of.claim() as box:
+                assert (await box.run(dirt)).ok
+        assert (await of.ready(60)).ready == 2
+        async with of.claim(cold=False) as warm, host.open_sandbox() as cold:
+            assert await seen(warm) == await seen(cold)
+            assert not (await warm.run("ls /tmp/mine || ls /dev/shm/mine || ls /mine")).ok
+
+
+async def test_a_member_that_was_killed_is_handed_to_nobody(host: Host) -> None:
+    """Its first process is killed from outside while it waits; the claim right after it gets a live one."""
+    async with host.pool(size=(3, 3)) as of:
+        assert (await of.ready(60)).ready == 3
+        dead = {life.spec.id for life in host._factory.lives}
+        for life in host._factory.lives:
+            assert isinstance(life.handle, NativeHandle)
+            os.kill(life.handle.pid, signal.SIGKILL)
+        async with of.claim() as box:
+            assert (await box.run("echo on")).stdout == "on\n"
+            assert box.id not in dead
+        await until(lambda: of.stats().unhealthy == 3)
+        await until(lambda: of.stats().ready == of.stats().wanted)
+
+
+async def test_claims_from_all_sides_are_served_and_limits_hold(host: Host) -> None:
+    """Forty claims, eight at a time: each has its own sandbox with the limits of the pool, and all are gone in the
+    end.
+    """
+    had: set[str] = set()
+    slots = anyio.CapacityLimiter(8)
+    async with host.pool(size=(2, 8), at_once=4, limits=Limits(open_files=64)) as of:
+
+        async def claim() -> None:
+            async with slots, of.claim() as box:
+                assert (await box.run("ulimit -n; echo mine > /tmp/file; cat /tmp/*")).stdout == "64\nmine\n"
+                had.add(box.id)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(40):
+                group.start_soon(claim)
+        stats = of.stats()
+        assert len(had) == stats.hits + stats.misses == 40
+        assert stats.wanted > 2
+    assert not host._factory.lives
