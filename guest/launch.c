@@ -81,28 +81,30 @@ static void tell_status(const struct box *box, char tag)
     tell(box, &words, sizeof words);
 }
 
-/* A range of ids that no sandbox of this launcher has. Kernel quotas for each user (keys, inotify watches, pending
+static uint32_t id_range(void) { return launcher.setup.full_ids ? ID_RANGE : 1; }
+
+/* A range of ids that no sandbox of this launcher has; or the one id that will own its user namespace. Kernel quotas for each user (keys, inotify watches, pending
  * signals) are then shared with no other sandbox here, and with one of another launcher only by a rare chance. */
 static uint32_t take_ids(void)
 {
-    uint32_t first = launcher.setup.id_first, slots = (launcher.setup.id_last - first) / ID_RANGE + 1;
+    uint32_t first = launcher.setup.id_first, range = id_range(), slots = (launcher.setup.id_last - first) / range + 1;
 
-    if (!launcher.setup.full_ids)
+    if (!launcher.setup.full_ids && !launcher.setup.nested_ids)
         return 0;
     for (uint32_t step = 0; step < slots; step++) {
         uint32_t slot = launcher.id_next++ % slots;
         if (ids_taken[slot / 8] >> slot % 8 & 1)
             continue;
         ids_taken[slot / 8] |= (uint8_t)(1 << slot % 8);
-        return first + slot * ID_RANGE;
+        return first + slot * range;
     }
     return first;
 }
 
 static void give_ids(uint32_t base)
 {
-    uint32_t slot = (base - launcher.setup.id_first) / ID_RANGE;
-    if (launcher.setup.full_ids)
+    uint32_t slot = (base - launcher.setup.id_first) / id_range();
+    if (launcher.setup.full_ids || launcher.setup.nested_ids)
         ids_taken[slot / 8] &= (uint8_t)~(1 << slot % 8);
 }
 
@@ -173,12 +175,12 @@ static void retry_removals(void)
         }
 }
 
-static struct box *make_blank(bool host_network, bool spare)
+static struct box *make_blank(const struct launch_request *request)
 {
     struct box *box = calloc(1, sizeof *box);
     if (!box)
         _exit(71);
-    blank_make(&launcher.setup, host_network, spare, take_ids(), launcher.self, &box->blank);
+    blank_make(&launcher.setup, request, take_ids(), launcher.self, &box->blank);
     box->status = -1;
     box->ended = box->blank.pid < 0;
     box->next = launcher.boxes[(unsigned)box->blank.pid % BUCKETS];
@@ -195,7 +197,7 @@ static bool spare_wanted(void)
 
 static void make_spare(void)
 {
-    struct box *box = make_blank(false, true);
+    struct box *box = make_blank(NULL);
     if (!box->blank.error[0]) {
         launcher.spare = box;
         return;
@@ -206,18 +208,18 @@ static void make_spare(void)
 }
 
 /* The spare if it lives, or a new one. */
-static struct box *take_blank(bool host_network)
+static struct box *take_blank(const struct launch_request *request)
 {
     struct box *box = launcher.spare;
-    if (!box || host_network)
-        return make_blank(host_network, false);
+    if (!box || request->host_network)
+        return make_blank(request);
     launcher.spare = NULL;
     struct pollfd gone = {.fd = box->blank.sync, .events = POLLIN};
     if (poll(&gone, 1, 0) == 0)
         return box;
     blank_close(&box->blank);
     give_up(box);
-    return make_blank(false, false);
+    return make_blank(request);
 }
 
 static void launch(const char *bytes, size_t size, const int fds[2])
@@ -226,7 +228,7 @@ static void launch(const char *bytes, size_t size, const int fds[2])
 
     if (!launch_read(bytes, size, &request))
         _exit(71);
-    struct box *box = take_blank(request.host_network);
+    struct box *box = take_blank(&request);
     if (!box->blank.error[0])
         launch_start(&launcher.setup, &request, (struct text){bytes, size}, &box->blank, fds);
     blank_close(&box->blank);

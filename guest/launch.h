@@ -31,9 +31,11 @@ struct launch_setup {
     uint32_t client; /* process id of the client */
     uint32_t uid, gid;
     uint64_t capabilities;
-    bool full_ids; /* a range of 65,536 ids for each sandbox, not one id */
+    bool full_ids; /* a range of 65,536 of the host's ids for each sandbox */
+    bool nested_ids; /* those of the launcher's own user namespace for all; with neither one id, the client's */
+    struct text uid_map, gid_map; /* with nested ids */
     bool keyring; /* not of the message: the launcher has an empty session keyring of its own */
-    uint32_t id_first, id_last; /* with full ids: where a range may begin */
+    uint32_t id_first, id_last; /* with full ids: where a range may begin; with nested ones: who may own a sandbox */
     const void *filter;
     size_t filter_size;
     const char *fields; /* masked, read-only and leftover paths are read from here when needed */
@@ -65,6 +67,8 @@ enum {
     SETUP_ID_FIRST,
     SETUP_ID_LAST,
     SETUP_GROUP_ROOT,
+    SETUP_UID_MAP,
+    SETUP_GID_MAP,
 };
 enum {
     LAUNCH_ID = 1,
@@ -112,8 +116,8 @@ struct release {
     uint32_t pid, id_base;
 };
 
-/* launch_parent.c: the launcher's half of a start. It never waits for the child. */
-void blank_make(const struct launch_setup *setup, bool host_network, bool groups, uint32_t id_base, int self,
+/* launch_parent.c: the launcher's half of a start. It never waits for the child. `request` is NULL for a spare. */
+void blank_make(const struct launch_setup *setup, const struct launch_request *request, uint32_t id_base, int self,
                 struct blank *out);
 /* Closes what the launcher holds of it. */
 void blank_close(struct blank *blank);

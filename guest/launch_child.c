@@ -129,7 +129,7 @@ static void die_with_launcher(int launcher)
 
 static void become_root(const struct launch_setup *setup)
 {
-    if (setup->full_ids)
+    if (setup->full_ids || setup->nested_ids)
         check(setgroups(0, NULL), "drop groups", ""); /* the host's groups would go on to count inside */
     check(setresgid(0, 0, 0), "set group", "");
     check(setresuid(0, 0, 0), "set user", "");

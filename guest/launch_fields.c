@@ -51,6 +51,8 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         case SETUP_UID: out->uid = (uint32_t)number; break;
         case SETUP_GID: out->gid = (uint32_t)number; break;
         case SETUP_FULL_IDS: out->full_ids = number != 0; break;
+        case SETUP_UID_MAP: out->uid_map = item.value; break;
+        case SETUP_GID_MAP: out->gid_map = item.value; break;
         case SETUP_ID_FIRST: out->id_first = (uint32_t)number; break;
         case SETUP_ID_LAST: out->id_last = (uint32_t)number; break;
         case SETUP_CAPABILITIES: out->capabilities = number; break;
@@ -65,6 +67,7 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         default: return false;
         }
     }
+    out->nested_ids = out->uid_map.size && out->gid_map.size;
     return more == 0 && version == LAUNCH_VERSION && out->client && out->filter_size >= sizeof(struct k_filter_instruction);
 }
 

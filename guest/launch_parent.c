@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -38,26 +40,31 @@ static bool put_of(pid_t pid, const char *name, const char *value, size_t size)
     return put(path, value, size);
 }
 
+static bool write_maps(struct blank *out, const char *uids, const char *gids)
+{
+    if (!put_of(out->pid, "uid_map", uids, strlen(uids)))
+        return failed(out->error, "write uid_map", uids);
+    if (!put_of(out->pid, "gid_map", gids, strlen(gids)))
+        return failed(out->error, "write gid_map", gids);
+    return true;
+}
+
 static bool write_ids(const struct launch_setup *setup, struct blank *out)
 {
     char uids[64], gids[64];
-    int uids_size, gids_size;
 
+    if (setup->nested_ids)
+        return write_maps(out, setup->uid_map.at, setup->gid_map.at);
     if (setup->full_ids) {
-        uids_size = snprintf(uids, sizeof uids, "0 %u 65536\n", out->id_base);
-        gids_size = snprintf(gids, sizeof gids, "0 %u 65536\n", out->id_base);
-    } else {
-        /* The kernel wants this before an unprivileged gid map: dropping a group must not widen what a user may read. */
-        if (!put_of(out->pid, "setgroups", "deny", 4))
-            return failed(out->error, "write setgroups", NULL);
-        uids_size = snprintf(uids, sizeof uids, "0 %u 1\n", setup->uid);
-        gids_size = snprintf(gids, sizeof gids, "0 %u 1\n", setup->gid);
+        snprintf(uids, sizeof uids, "0 %u 65536", out->id_base);
+        return write_maps(out, uids, uids);
     }
-    if (!put_of(out->pid, "uid_map", uids, (size_t)uids_size))
-        return failed(out->error, "write uid_map", uids);
-    if (!put_of(out->pid, "gid_map", gids, (size_t)gids_size))
-        return failed(out->error, "write gid_map", gids);
-    return true;
+    /* The kernel wants this before an unprivileged gid map: dropping a group must not widen what a user may read. */
+    if (!put_of(out->pid, "setgroups", "deny", 4))
+        return failed(out->error, "write setgroups", NULL);
+    snprintf(uids, sizeof uids, "0 %u 1", setup->uid);
+    snprintf(gids, sizeof gids, "0 %u 1", setup->gid);
+    return write_maps(out, uids, gids);
 }
 
 static bool failed_group(struct blank *out, const char *path) { return failed(out->error, "make cgroup", path); }
@@ -263,9 +270,29 @@ static bool release(struct blank *out, struct joins *joins)
     return sent;
 }
 
-void blank_make(const struct launch_setup *setup, bool host_network, bool groups, uint32_t id_base, int self,
+/* With nested ids nothing but this limits the processes of all users of a sandbox together: the kernel counts them for who
+ * made their user namespace, against the limit that it had then. So each is made as an id of its own, which nobody has. */
+static bool stand_in(uint32_t owner, const struct launch_request *request, struct rlimit *before)
+{
+    if (getrlimit(RLIMIT_NPROC, before) < 0)
+        return false;
+    struct rlimit lower = {request->processes, before->rlim_max};
+    if (request->processes && request->processes < before->rlim_cur && setrlimit(RLIMIT_NPROC, &lower) < 0)
+        return false;
+    /* A change of ids takes this away, and with it our access to the files of the child in /proc. */
+    return setresuid((uid_t)-1, owner, (uid_t)-1) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
+}
+
+static void stand_back(const struct rlimit *before)
+{
+    if (setresuid((uid_t)-1, 0, (uid_t)-1) < 0 || setrlimit(RLIMIT_NPROC, before) < 0)
+        _exit(74);
+}
+
+void blank_make(const struct launch_setup *setup, const struct launch_request *request, uint32_t id_base, int self,
                 struct blank *out)
 {
+    struct rlimit before;
     int sync[2];
     struct joins joins = {.count = 0};
 
@@ -276,10 +303,13 @@ void blank_make(const struct launch_setup *setup, bool host_network, bool groups
     }
     /* The other namespaces are made by the child itself: they cost more, and so they are made in parallel. */
     struct k_clone_args clone = {.flags = CLONE_NEWUSER | CLONE_NEWPID, .exit_signal = SIGCHLD};
-    pid_t pid = (pid_t)syscall(SYS_clone3, &clone, sizeof clone);
+    bool ready = !setup->nested_ids || stand_in(id_base, request, &before);
+    pid_t pid = ready ? (pid_t)syscall(SYS_clone3, &clone, sizeof clone) : -1;
     if (pid == 0)
-        launch_child_main(setup, host_network, sync[1], self);
+        launch_child_main(setup, request && request->host_network, sync[1], self);
     int why = errno;
+    if (setup->nested_ids)
+        stand_back(&before);
     close(sync[1]);
     errno = why;
     out->pid = pid;
@@ -288,7 +318,7 @@ void blank_make(const struct launch_setup *setup, bool host_network, bool groups
         failed(out->error, "clone", errno == EPERM || errno == ENOSPC ? "with a new user namespace" : NULL);
         return;
     }
-    if (write_ids(setup, out) && (!setup->full_ids || open_userns(out)) && groups)
+    if (write_ids(setup, out) && (!setup->full_ids || open_userns(out)) && !request)
         blank_groups(setup, out, &joins);
     release(out, &joins);
 }

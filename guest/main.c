@@ -2,6 +2,7 @@
 #include "guest.h"
 #include "launch.h"
 #include "ocienter.h"
+#include "userns.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,17 +36,20 @@ static int guest_face(int argc, char **argv)
     guest_main(fd, argc > 2 && strcmp(argv[2], "unisolated") == 0);
 }
 
-/* launcher FD: make native sandboxes, as asked for on an inherited socket. */
+/* launcher FD [USERNS]: make native sandboxes, as asked for on an inherited socket; as root of that user namespace. */
 static int launcher_face(int argc, char **argv)
 {
     int fd = argc > 1 ? parse_fd(argv[1]) : -1;
-    return fd < 0 ? 2 : launcher_main(fd);
+    if (fd < 0 || (argc > 2 && userns_enter(parse_fd(argv[2])) < 0))
+        return 2;
+    return launcher_main(fd);
 }
 
 static const struct face faces[] = {
     {"guest", guest_face},
     {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
+    {"userns", userns_main},
 };
 
 int main(int argc, char **argv)

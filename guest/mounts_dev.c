@@ -51,7 +51,7 @@ void mounts_dev(const struct launch_setup *setup)
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         check(symlink(links[i][0], links[i][1]), "make link", links[i][1]);
     check(mkdir("pts", 0755), "make directory", "/dev/pts");
-    const char *terminals = setup->full_ids ? "newinstance,ptmxmode=0666,mode=0620,gid=5"
+    const char *terminals = setup->full_ids || setup->nested_ids ? "newinstance,ptmxmode=0666,mode=0620,gid=5"
                                             : "newinstance,ptmxmode=0666,mode=0620";
     check(mount("devpts", "pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals), "mount", "/dev/pts");
     check(mkdir("shm", 0755), "make directory", "/dev/shm");

@@ -7,9 +7,11 @@
 
 #include "frame.h"
 #include "launch_sys.h"
+#include "userns.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,11 +42,12 @@ struct layer {
 static struct {
     const char *bundle, *stage, *size, *inodes;
     long ids;
+    int userns;
     struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
     const char *groups[GROUPS_MAX];
     int layer_count, volume_count, group_count;
     char **program;
-} plan;
+} plan = {.userns = -1};
 
 static _Noreturn void fail(const char *step, const char *what)
 {
@@ -91,6 +94,8 @@ static void read_option(const char *name, const char *value, const char **target
         plan.stage = value;
     else if (!strcmp(name, "ids"))
         plan.ids = atol(value);
+    else if (!strcmp(name, "userns"))
+        plan.userns = atoi(value);
     else if (!strcmp(name, "size"))
         plan.size = value;
     else if (!strcmp(name, "inodes"))
@@ -247,10 +252,15 @@ static void fix_cgroups(void)
         fail("make read-only", "/sys/fs/cgroup");
 }
 
-/* Alone in a user namespace where we are root; the one id that we have stands for root's. */
+/* Root of a user namespace: of the client's, whose ids are mapped; or alone in one, where our one id stands for root's. */
 static void become_root(void)
 {
     char map[64];
+    if (plan.userns >= 0) {
+        check(userns_enter(plan.userns), "enter user namespace", "");
+        check(setgroups(0, NULL), "drop groups", ""); /* the host's groups would go on to count inside */
+        return;
+    }
     uid_t uid = geteuid();
     gid_t gid = getegid();
     check(unshare(CLONE_NEWUSER), "make user namespace", "");

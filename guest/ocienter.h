@@ -8,7 +8,8 @@
  *   channel FD             first: the guest's channel; becomes descriptor 3
  *   bundle DIR             the OCI bundle: rootfs/, layer/, lower/, volume/ are empty directories in it
  *   stage DIR              a directory of the host where PROGRAM sees the bundle
- *   ids BASE               0: ours is the only id, mapped to root; else ids from BASE on, 65,536 of them
+ *   ids BASE               0: those of a user namespace that we are root of; else ids from BASE on, 65,536 of them
+ *   userns FD              that user namespace; without it, one in which our id is the only one
  *   size BYTES             of the writable layer
  *   inodes COUNT           of the writable layer; 0: as many as fit
  *   group DIR              a cgroup directory to run in; may come again

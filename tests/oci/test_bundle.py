@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proofbox.host.idmap import Ids
 from proofbox.kit.binary import guest_path
 from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec, Volume
@@ -17,10 +18,11 @@ from proofbox.runtimes.oci.proof import no_program
 CONFINED = Confined(("CAP_CHOWN",), ("/proc/kcore",), ("/proc/sys",), {"defaultAction": "SCMP_ACT_ERRNO"})
 
 
-def config(base: int = 0x2000_0000, **asked: Any) -> dict[str, Any]:
+def config(base: int | None = 0x2000_0000, **asked: Any) -> dict[str, Any]:
     """A configuration of a sandbox with these extras."""
     spec = SandboxSpec(id="box", template="t", limits=Limits(), **asked)
-    return bundle_config(spec, "/mnt", base, [GUEST, "/data"], CONFINED)
+    mapped = None if base is None else Ids(full=True, uid=0, gid=0).map_of(base)
+    return bundle_config(spec, "/mnt", mapped, [GUEST, "/data"], CONFINED)
 
 
 def kinds(made: dict[str, Any]) -> set[str]:
@@ -60,7 +62,7 @@ def test_no_mount_of_a_sandbox_shows_the_host_writable() -> None:
 
 def test_with_one_id_no_other_is_named() -> None:
     """Where only one id is mapped, a terminal cannot belong to group 5."""
-    made = config(base=0)
+    made = config(base=None)
     assert "user" not in kinds(made)
     assert "uidMappings" not in made["linux"]
     assert not any("gid=5" in mount["options"] for mount in made["mounts"])

@@ -1,13 +1,18 @@
-"""Which ids a sandbox gets: a range of its own where this process may map one, one id otherwise."""
+"""Which ids a sandbox gets: a range of its own where this process may map one; else the ids that this host lends to its
+user, the same ones for all of its sandboxes; else one id.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from proofbox.host.subids import Extent, Lent, NotLent, lent_ids, make_namespace, run_inside
 
 RANGE: Final = 65_536
 LOWEST: Final = 0x2000_0000
@@ -20,6 +25,14 @@ _CAP_SYS_ADMIN: Final = 21
 
 
 @dataclass(frozen=True, slots=True)
+class IdMap:
+    """What the ids of a user namespace, from 0 up, are in the one above it."""
+
+    uids: tuple[Extent, ...]
+    gids: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ids:
     """What this process may map. ``full``: ``RANGE`` ids for each sandbox, out of ``LOWEST`` to ``HIGHEST``."""
 
@@ -27,13 +40,94 @@ class Ids:
     uid: int
     gid: int
     why_not: str = ""
+    """Why there is one id only."""
+    namespace: int = -1
+    """A user namespace with ``RANGE`` ids that this user may be root of, as a descriptor of this process; else -1."""
+    lent: Lent | None = None
+    """The ids of the host in it, beside the user's own."""
+
+    @property
+    def users(self) -> bool:
+        """Several users exist inside."""
+        return self.full or self.namespace >= 0
+
+    def map_of(self, base: int) -> IdMap | None:
+        """Of a sandbox whose own range begins at ``base``, or of any that is made in ``namespace``. None with one id.
+
+        In the second case each id is itself, and still no part reaches across two of the namespace above: the kernel
+        takes no such map.
+        """
+        if self.full:
+            return IdMap((Extent(base, RANGE),), (Extent(base, RANGE),))
+        return None if self.lent is None else IdMap(self.lent.inside(self.lent.uids), self.lent.inside(self.lent.gids))
+
+    def seen_owner(self, uid: int, gid: int) -> tuple[int, int]:
+        """Whom a file of this user's on the host belongs to inside, where its layer's ids are mapped as ours are."""
+        if self.uid == 0:
+            return uid, gid
+        return (0, 0) if self.lent is None else (Lent.number(self.lent.uids, uid), Lent.number(self.lent.gids, gid))
+
+    def own(self, path: Path, uid: int) -> None:
+        """Gives a file to a user as sandboxes see it; with one id there is none to give it to. Raises ``OSError``."""
+        if self.uid == 0:
+            os.chown(path, uid, uid)
+        elif self.namespace >= 0:
+            run_inside(self.namespace, ["chown", f"{uid}:{uid}", str(path)])
+
+    def described(self) -> str:
+        """For the record of each trial."""
+        if self.full:
+            return f"{RANGE} for each sandbox"
+        return f"{RANGE} for all sandboxes: uid {self.uid}, gid {self.gid}, lent {self.lent}" if self.users else "1"
 
 
-def find_ids(root: Path = Path("/")) -> Ids:
-    """Looks at this process's ids and capabilities. ``root`` stands for "/" in tests."""
+@dataclass(slots=True)
+class _Process:
+    """What belongs to this process and not to a fork of it: a launcher counts on having its namespace for itself."""
+
+    found: Ids | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_process = _Process()
+
+
+def _forked() -> None:
+    global _process  # noqa: PLW0603 - the one place that knows of forks
+    _process = _Process()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def find_ids() -> Ids:
+    """What this process may map, found out once. Blocks for some milliseconds then: call it in a thread."""
+    mine = _process
+    with mine.lock:
+        if mine.found is None:
+            mine.found = _find()
+        return mine.found
+
+
+def _find() -> Ids:
     uid, gid = os.geteuid(), os.getegid()
+    refused = no_range()
+    if not refused:
+        return Ids(True, uid, gid)
+    if uid == 0:
+        return Ids(False, uid, gid, refused)
+    try:
+        lent = lent_ids(uid)
+        return Ids(False, uid, gid, namespace=make_namespace(lent, uid, gid), lent=lent)
+    except NotLent as error:
+        return Ids(False, uid, gid, f"{refused} and {error}")
+
+
+def no_range(root: Path = Path("/")) -> str:
+    """Why this process may not map ranges of its own choice; empty if it may. ``root`` stands for "/" in tests."""
+    uid = os.geteuid()
     if uid != 0:
-        return Ids(False, uid, gid, f"uid {uid} is not root")
+        return f"uid {uid} is not root"
     effective = _effective((root / "proc/self/status").read_text())
     lacking = [
         name
@@ -41,11 +135,11 @@ def find_ids(root: Path = Path("/")) -> Ids:
         if not effective >> bit & 1
     ]
     if lacking:
-        return Ids(False, uid, gid, f"root without the capabilities {', '.join(lacking)}")
+        return f"root without the capabilities {', '.join(lacking)}"
     for name in ("uid_map", "gid_map"):
         if not _covers((root / "proc/self" / name).read_text()):
-            return Ids(False, uid, gid, f"this user namespace's {name} does not reach ids {LOWEST} to {HIGHEST}")
-    return Ids(True, uid, gid)
+            return f"this user namespace's {name} does not reach ids {LOWEST} to {HIGHEST}"
+    return ""
 
 
 def _effective(status: str) -> int:

@@ -28,7 +28,8 @@ def _open_up(path: str | os.PathLike[str]) -> None:
     for directory, names, _ in os.walk(path):
         for name in names:
             inner = os.path.join(directory, name)
-            if not os.path.islink(inner):
+            # A directory of another id cannot be opened up; it goes all the same if it is empty.
+            if not os.path.islink(inner) and os.lstat(inner).st_uid == os.geteuid():
                 os.chmod(inner, 0o700)
 
 

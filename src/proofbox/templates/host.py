@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from proofbox.errors import StoreFailed
+from proofbox.host.idmap import find_ids
 from proofbox.model.template import Layer, Template
 from proofbox.templates import packages, skeleton
 from proofbox.templates.home import locked, private_directory, write_atomically
@@ -77,7 +78,7 @@ def _is_current(remembered: Remembered, home: Path) -> bool:
 
 def _key(watched: Iterable[str]) -> str:
     """The state of the watched files by their inode, size and times; one that is missing is a state too."""
-    total = hashlib.sha256(f"{FORMAT} {os.geteuid()}".encode())
+    total = hashlib.sha256(f"{FORMAT} {os.geteuid()} {find_ids().described()}".encode())
     for path in watched:
         try:
             found = os.lstat(path)

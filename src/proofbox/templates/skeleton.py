@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from proofbox.host.idmap import find_ids
 from proofbox.templates import accounts
 
 COPIED = (
@@ -198,8 +199,7 @@ def build(root: Path, target: Path) -> list[str]:
             (target / name).symlink_to((root / name).readlink())
         elif (root / name).is_dir():
             (target / name).mkdir()
-    if os.geteuid() == 0:
-        os.chown(target / "home/user", accounts.USER_ID, accounts.USER_ID)
+    find_ids().own(target / "home/user", accounts.USER_ID)
     return notes
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from proofbox.host.idmap import find_ids
+
 CHUNK = 1 << 20
 CAPABILITY = "security.capability"
 OPAQUE: Final = "user.overlay.opaque"
@@ -82,8 +84,8 @@ def _opened(base: bytes) -> Iterator[list[tuple[bytes, os.stat_result]]]:
 
 
 def seen_owner(found: os.stat_result) -> tuple[int, int]:
-    """The owner as a sandbox sees it: a maker that is not root has one id only, which is root inside."""
-    return (found.st_uid, found.st_gid) if os.geteuid() == 0 else (0, 0)
+    """The owner as a sandbox sees it: the id of a maker that is not root is root inside."""
+    return find_ids().seen_owner(found.st_uid, found.st_gid)
 
 
 def is_whiteout(found: os.stat_result) -> bool:

@@ -38,18 +38,19 @@ class Launcher:
         path = guest_path()
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
+            passed = (far.fileno(), *(() if ids.namespace < 0 else (ids.namespace,)))
             try:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
                 self._process = subprocess.Popen(
                     # A sandbox's first process is a clone of this one, and its arguments are seen inside.
-                    ["proofbox-guest", "launcher", str(far.fileno())],
+                    ["proofbox-guest", "launcher", *map(str, passed)],
                     executable=path,
                     cwd="/",
                     env={},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    pass_fds=(far.fileno(),),
+                    pass_fds=passed,
                     start_new_session=True,  # Ctrl-C at a terminal is for the client, which then ends it in order
                 )
                 near.send(message)

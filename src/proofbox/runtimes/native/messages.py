@@ -11,8 +11,9 @@ from typing import Final
 from proofbox.errors import InvalidInput
 from proofbox.host.cgroup import Plan
 from proofbox.host.confinement import Confinement
-from proofbox.host.idmap import HIGHEST, LOWEST, Ids
+from proofbox.host.idmap import HIGHEST, LOWEST, RANGE, Ids
 from proofbox.host.names import name_files
+from proofbox.host.subids import Extent
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 
@@ -48,6 +49,8 @@ class Setup(IntEnum):
     ID_FIRST = 11
     ID_LAST = 12
     GROUP_ROOT = 13
+    UID_MAP = 14
+    GID_MAP = 15
 
 
 class Launch(IntEnum):
@@ -71,7 +74,9 @@ DESTROY: Final = b"D"
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The sandbox stands; its guest waits. ``pid`` as the client sees it; ``id_base``: its root's id outside, or 0."""
+    """The sandbox stands; its guest waits. ``pid`` as the client sees it; ``id_base``: its root's id outside where it
+    has ids of its own, a number of its own where all share the same ones, 0 with one id.
+    """
 
     pid: int
     id_base: int
@@ -111,11 +116,15 @@ def encode_setup(
         _number(Setup.UID, ids.uid),
         _number(Setup.GID, ids.gid),
         _number(Setup.FULL_IDS, ids.full),
-        _number(Setup.ID_FIRST, LOWEST),
-        _number(Setup.ID_LAST, HIGHEST),
+        _number(Setup.ID_FIRST, LOWEST if ids.full else 1),
+        _number(Setup.ID_LAST, HIGHEST if ids.full else RANGE - 1),
         _number(Setup.CAPABILITIES, confinement.capability_mask()),
         _field(Setup.FILTER, filter_program),
     ]
+    nested = None if ids.full else ids.map_of(0)
+    if nested is not None:
+        parts.append(_text(Setup.UID_MAP, _map_lines(nested.uids)))
+        parts.append(_text(Setup.GID_MAP, _map_lines(nested.gids)))
     parts += (_text(Setup.MASK, path) for path in confinement.masked)
     parts += (_text(Setup.READONLY, path) for path in confinement.readonly)
     parts += (_text(Setup.LEFTOVER, path) for path in leftovers)
@@ -169,6 +178,11 @@ def decode_report(message: bytes) -> Report:
     if tag in (b"E", b"D") and len(rest) == 4:
         return End(struct.unpack("<i", rest)[0], removed=tag == b"D")
     raise ValueError(f"the launcher sent {message[:40]!r}")
+
+
+def _map_lines(extents: Iterable[Extent]) -> str:
+    """Each of these ids as itself, in the form of /proc/PID/uid_map."""
+    return "\n".join(f"{each.first} {each.first} {each.count}" for each in extents)
 
 
 def _field(tag: int, value: bytes) -> bytes:

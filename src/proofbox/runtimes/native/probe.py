@@ -50,7 +50,7 @@ async def probe_host(runtime: Maker, owner: Owner, ids: Ids, place: Place, enfor
         level="container",
         enforces=enforces,
         networks=frozenset({"none", "host"}),
-        users=ids.full,
+        users=ids.users,
         missing=missing,
         notes=notes(ids, place),
         facts=facts(ids, place),
@@ -83,7 +83,7 @@ def remove_probe_directory(owner: Owner) -> int:
 def notes(ids: Ids, place: Place) -> tuple[str, ...]:
     """What is weaker here than it could be."""
     found: list[str] = []
-    if not ids.full:
+    if not ids.users:
         found.append(
             f"one id inside, the sandbox's root, as {ids.why_not}: commands cannot run as another user, packages that "
             "need several users cannot be installed, and the caller's supplementary groups stay in force"
@@ -109,7 +109,7 @@ def facts(ids: Ids, place: Place) -> dict[str, str]:
     """For the record of each trial."""
     found = {
         "kernel": platform.release(),
-        "ids": "65536 for each sandbox" if ids.full else "1",
+        "ids": ids.described(),
         "cgroup": f"v{place.version}" if place.directories else "none",
         "processors": held_by(place.directories),
     }

@@ -18,7 +18,7 @@ from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup_apply
 from proofbox.host.cgroup import PROCESS_RESERVE, Place, advance_roots, plan_group
 from proofbox.host.cgroup_room import claim_place
-from proofbox.host.idmap import Ids, find_ids
+from proofbox.host.idmap import find_ids, no_range
 from proofbox.host.owner import Owner
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
@@ -88,12 +88,11 @@ class NativeRuntime(_Read):
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._ids: Ids = find_ids()
         self._place: Place = claim_place()
         self._processors = Processors(owner.dir / PROCESSORS)
-        # With a single id inside, the kernel's limit for each user is one for the whole sandbox.
+        # Without ranges of ids the kernel's limit for each user is made one for the whole sandbox.
         self._enforces: frozenset[LimitKind] = (
-            ALWAYS | self._place.enforces() | (frozenset() if self._ids.full else {"processes"})
+            ALWAYS | self._place.enforces() | ({"processes"} if no_range() else frozenset())
         )
         self._allowed: Limits | None = None
         self._launcher: Launcher | None = None
@@ -102,9 +101,10 @@ class NativeRuntime(_Read):
     async def probe(self) -> Probe:
         """Runs one sandbox with nothing in it, through every step."""
         before = self._place
-        probe = await probe_host(self, self._owner, self._ids, before, self._enforces)
+        ids = await anyio.to_thread.run_sync(find_ids)
+        probe = await probe_host(self, self._owner, ids, before, self._enforces)
         if self._place is not before:  # the sandbox was the first to ask for processors of its own
-            probe = replace(probe, notes=notes(self._ids, self._place), facts=facts(self._ids, self._place))
+            probe = replace(probe, notes=notes(ids, self._place), facts=facts(ids, self._place))
         return probe
 
     async def create(self, spec: SandboxSpec, template: Template) -> NativeHandle:
@@ -262,7 +262,7 @@ class NativeRuntime(_Read):
                     self._launcher.abandon()
                 cgroup_apply.remember(self._owner.dir / GROUPS, self._place, self._owner.id)
                 leftovers = cgroup_apply.prepare(self._place, self._owner.id)
-                self._launcher = Launcher(self._ids, leftovers, advance_roots(self._place, self._owner.id))
+                self._launcher = Launcher(find_ids(), leftovers, advance_roots(self._place, self._owner.id))
             return self._launcher
 
     @staticmethod

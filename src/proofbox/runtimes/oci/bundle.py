@@ -13,6 +13,7 @@ import msgspec
 
 from proofbox.host.cgroup import Plan
 from proofbox.host.confinement import confinement
+from proofbox.host.idmap import IdMap
 from proofbox.host.names import name_files
 from proofbox.host.seccomp.oci import oci_profile
 from proofbox.host.seccomp.policy import machine, policy
@@ -86,7 +87,9 @@ def shown_files(spec: SandboxSpec, shown_processors: Sequence[tuple[str, str]]) 
     return shown
 
 
-def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confined, shown: Sequence[tuple[str, str]]) -> None:
+def make(
+    bundle: Path, spec: SandboxSpec, mapped: IdMap | None, confined: Confined, shown: Sequence[tuple[str, str]]
+) -> None:
     """Makes the bundle's directory; ``shown`` as in ``shown_files``. Raises ``OSError``; the caller removes it then."""
     bundle.mkdir(mode=0o711)
     bundle.chmod(0o711)
@@ -94,7 +97,7 @@ def make(bundle: Path, spec: SandboxSpec, base: int, confined: Confined, shown: 
         (bundle / name).mkdir(mode=0o711)
         (bundle / name).chmod(0o711)
     targets = [target for _, target in shown_files(spec, shown)]
-    config: dict[str, Any] = bundle_config(spec, stage(), base, targets, confined)
+    config: dict[str, Any] = bundle_config(spec, stage(), mapped, targets, confined)
     (bundle / "config.json").write_bytes(msgspec.json.encode(config))
 
 
@@ -105,6 +108,7 @@ class Placed(Protocol):
     template: Template
     directory: Path
     base: int
+    namespace: int
     plan: Plan
     shown: tuple[tuple[str, str], ...]
 
@@ -114,6 +118,8 @@ def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
     seen, spec, template = stage(), sandbox.spec, sandbox.template
     words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
     words += ["ids", str(sandbox.base)]
+    if sandbox.namespace >= 0:
+        words += ["userns", str(sandbox.namespace)]
     words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]
     for group in sandbox.plan.directories:
         words += ["group", group]

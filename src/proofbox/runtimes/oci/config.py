@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from proofbox.host.idmap import RANGE
+from proofbox.host.idmap import IdMap
+from proofbox.host.subids import Extent
 from proofbox.model.spec import SandboxSpec
 
 GUEST: Final = "/dev/.proofbox"
@@ -25,11 +26,13 @@ class Confined:
     seccomp: Any
 
 
-def bundle_config(spec: SandboxSpec, stage: str, base: int, shown: Sequence[str], confined: Confined) -> dict[str, Any]:
+def bundle_config(
+    spec: SandboxSpec, stage: str, mapped: IdMap | None, shown: Sequence[str], confined: Confined
+) -> dict[str, Any]:
     """The configuration of one sandbox.
 
-    ``stage`` is where the runtime sees the bundle. ``base`` is the sandbox's first id on the host, 0 where the caller's
-    one id is all there is. ``shown`` are the places inside of the bundle's ``volume/0``, ``volume/1``, ...
+    ``stage`` is where the runtime sees the bundle. Without ``mapped`` there is one id, and no user namespace but
+    the one that the runtime runs in. ``shown`` are the places inside of the bundle's ``volume/0``, ``volume/1``, ...
     """
     namespaces = ["pid", "ipc", "uts", "mount", "cgroup"] + ["network"] * (spec.network == "none")
     linux: dict[str, Any] = {
@@ -37,16 +40,15 @@ def bundle_config(spec: SandboxSpec, stage: str, base: int, shown: Sequence[str]
         "readonlyPaths": confined.readonly,
         "seccomp": confined.seccomp,
     }
-    if base:
+    if mapped is not None:
         namespaces.append("user")
-        ids = [{"containerID": 0, "hostID": base, "size": RANGE}]
-        linux |= {"uidMappings": ids, "gidMappings": ids}
+        linux |= {"uidMappings": _mappings(mapped.uids), "gidMappings": _mappings(mapped.gids)}
     linux["namespaces"] = [{"type": kind} for kind in namespaces]
     return {
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": "rootfs", "readonly": False},
-        "mounts": _mounts(stage, base, shown),
+        "mounts": _mounts(stage, mapped is not None, shown),
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
@@ -61,8 +63,17 @@ def bundle_config(spec: SandboxSpec, stage: str, base: int, shown: Sequence[str]
     }
 
 
-def _mounts(stage: str, base: int, shown: Sequence[str]) -> list[dict[str, Any]]:
-    terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"] + ["gid=5"] * bool(base)
+def _mappings(extents: Sequence[Extent]) -> list[dict[str, int]]:
+    found: list[dict[str, int]] = []
+    inside = 0
+    for extent in extents:
+        found.append({"containerID": inside, "hostID": extent.first, "size": extent.count})
+        inside += extent.count
+    return found
+
+
+def _mounts(stage: str, users: bool, shown: Sequence[str]) -> list[dict[str, Any]]:
+    terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"] + ["gid=5"] * users
     return [
         _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
         # Not sticky: with fs.protected_regular a write to /dev/null by another user than its owner would fail.

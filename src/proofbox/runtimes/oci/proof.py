@@ -8,6 +8,7 @@ import shutil
 from typing import Final, Protocol
 
 import anyio
+import anyio.to_thread
 
 from proofbox.errors import ProofboxError
 from proofbox.host.cgroup import Place
@@ -44,7 +45,7 @@ def no_program(name: str | None) -> tuple[Missing, ...]:
 
 async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
     """The whole answer. Leaves nothing."""
-    ids = find_ids()
+    ids = await anyio.to_thread.run_sync(find_ids)
     missing = no_program(runtime.name if runtime.name in OPTIONS else None) if program is None else ()
     version = ""
     if program is not None:
@@ -58,13 +59,14 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         level="container",
         enforces=ALWAYS | place.enforces(),
         networks=frozenset({"none", "host"}),
-        users=ids.full,
+        users=ids.users,
         missing=missing,
-        notes=(*place.missing, *widening, *(() if ids.full else (f"one id inside: {ids.why_not}",))),
+        notes=(*place.missing, *widening, *(() if ids.users else (f"one id inside: {ids.why_not}",))),
         facts={
             "kernel": platform.release(),
             "program": program.path if program else "",
             "program_version": version,
+            "ids": ids.described(),
             "cgroup": f"v{place.version}" if place.directories else "none",
             "processors": held_by(place.directories),
             "cgroup_directories": " ".join(str(root) for root in place.roots()),

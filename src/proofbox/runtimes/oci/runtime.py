@@ -45,13 +45,16 @@ STOP_PATIENCE: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class OciHandle:
-    """One sandbox. ``base`` is its first id on the host, 0 with one id only."""
+    """One sandbox. ``base`` is its first id on the host, 0 without a range of its own; ``namespace`` the user namespace
+    where its runtime runs, if that is not this process's own, else -1.
+    """
 
     id: str
     spec: SandboxSpec
     template: Template
     directory: Path
     base: int
+    namespace: int
     plan: cgroup.Plan
     near: socket.socket
     far: socket.socket | None
@@ -126,7 +129,8 @@ class OciRuntime(_Read):
         """Bundle, cgroups and channel."""
         if self._program is None:
             raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
-        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if find_ids().full else 0
+        ids = await anyio.to_thread.run_sync(find_ids)
+        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
@@ -134,7 +138,7 @@ class OciRuntime(_Read):
         plan = self._plan(spec, self._program, chosen)
         try:
             shown = self._processors.shown(chosen)
-            bundle.make(directory, spec, base, self._confinement(), shown)
+            bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown)
             self._prepare_groups()
             cgroup_apply.apply(plan, 0)
             near, far = socket.socketpair()
@@ -148,7 +152,7 @@ class OciRuntime(_Read):
         near.setblocking(False)
         self._bases.add(base)
         affinity = chosen if "cpuset" not in plan.by_controller else ()
-        return OciHandle(spec.id, spec, template, directory, base, plan, near, far, affinity, shown)
+        return OciHandle(spec.id, spec, template, directory, base, ids.namespace, plan, near, far, affinity, shown)
 
     def _choose(self, spec: SandboxSpec) -> tuple[int, ...]:
         """The processors of a sandbox whose limit leaves it fewer than there are; none for all."""
@@ -196,7 +200,8 @@ class OciRuntime(_Read):
         far, mine.far = mine.far, None
         try:
             words = bundle.command(self._program, mine, far.fileno())
-            mine.process = _spawn(words, far, mine.affinity)
+            passed = (far.fileno(), *(() if mine.namespace < 0 else (mine.namespace,)))
+            mine.process = _spawn(words, passed, mine.affinity)
         except OSError as error:
             raise CreateFailed(f"sandbox {mine.id}: start {words[0]}: {error.strerror}", "start") from error
         finally:
@@ -280,19 +285,19 @@ def _of(handle: Handle) -> OciHandle:
     return handle
 
 
-def _spawn(words: list[str], far: socket.socket, affinity: Sequence[int]) -> subprocess.Popen[bytes]:
+def _spawn(words: list[str], passed: Sequence[int], affinity: Sequence[int]) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C is not for it. What this thread keeps to when it forks, the sandbox inherits."""
     before = os.sched_getaffinity(0)
     if affinity:
         os.sched_setaffinity(0, affinity)
     try:
-        return _popen(words, far)
+        return _popen(words, passed)
     finally:
         if affinity:
             os.sched_setaffinity(0, before)
 
 
-def _popen(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
+def _popen(words: list[str], passed: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         words,
         # Where runtimes put a copy of themselves for a moment; by default that is the host's /tmp.
@@ -300,7 +305,7 @@ def _popen(words: list[str], far: socket.socket) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=(far.fileno(),),
+        pass_fds=passed,
         start_new_session=True,
     )
 
