@@ -85,7 +85,9 @@ def lent_ids(uid: int, root: Path = Path("/")) -> Lent:
         ) from None
     found = []
     for file, kind in (("etc/subuid", ()), ("etc/subgid", ("-g",))):
-        extents = _file_extents(root / file, name, uid) or _service_extents(name, kind)
+        extents = _file_extents(root / file, name, uid)
+        if not extents and root == Path("/"):
+            extents = _service_extents(name, kind)
         cut = _first_ids(extents)
         if sum(each.count for each in cut) < NEEDED:
             raise NotLent(_too_few(f"/{file}", name, extents), _remedy(name, root))
