@@ -271,12 +271,15 @@ static void become_root(void)
     write_file("/proc/self/gid_map", map);
 }
 
+/* Its standard descriptors are pipes: crun makes the sandbox's root their owner, and the /dev/null that we have is the host's. */
 static _Noreturn void run_program(int complaint)
 {
     sigset_t none;
+    int nothing[2];
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (dup2(complaint, 2) < 0 || fcntl(CHANNEL, F_SETFD, 0) < 0)
+    check(pipe2(nothing, O_CLOEXEC), "make pipe", "");
+    if (dup2(nothing[0], 0) < 0 || dup2(complaint, 1) < 0 || dup2(complaint, 2) < 0 || fcntl(CHANNEL, F_SETFD, 0) < 0)
         fail("duplicate", "descriptors");
     if (syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) < 0)
         fail("close", "descriptors");

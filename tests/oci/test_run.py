@@ -212,3 +212,13 @@ async def test_a_failing_runtime_is_quoted(host: Host, state: Path, monkeypatch:
     await runtime.destroy(handle)
     await runtime.close()
     assert owner.forget()
+
+
+async def test_devices_of_the_host_keep_their_owner(host: Host) -> None:
+    """An OCI runtime gives its standard descriptors to the sandbox's root: what they are must not be the host's."""
+    before = os.stat(os.devnull)
+    async with host.open_sandbox("host", id="devices") as box:
+        assert (await box.run("true")).ok
+        base = box._life.handle.base  # type: ignore[union-attr]
+        assert os.stat(os.devnull).st_uid != base or base == 0
+    assert os.stat(os.devnull).st_mode == before.st_mode
