@@ -1,8 +1,7 @@
-"""``proofbox template``: list, import, show and remove templates."""
+"""``proofbox template``: list, import, pull, show and remove templates."""
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,9 @@ from proofbox.cli import parse
 
 if TYPE_CHECKING:
     from proofbox.model.template import Template
+
+
+NAMED = "What it shall be called: a-z 0-9 . _ / -."
 
 
 @click.group()
@@ -38,29 +40,59 @@ def list_(as_json: bool) -> None:
 
 
 @template.command("import")
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--name", required=True, help="What it shall be called: a-z 0-9 . _ / -.")
-@click.option("--cwd", default="/", show_default=True, help="Where commands start.")
+@click.argument("path", type=click.Path(exists=True, path_type=Path), required=False)
+@click.option("--name", required=True, help=NAMED)
+@click.option("--cwd", help="Where commands start (default: as the image says, or /).")
 @click.option(
     "--env",
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse.parsed(parse.environment),
-    help="Its environment; repeatable (default: a usual PATH).",
+    help="Over the image's environment, or instead of a usual PATH; repeatable.",
 )
-def import_(path: Path, name: str, cwd: str, env: dict[str, str]) -> None:
-    """Takes a root file system, a directory or a tar archive, into the store.
+@click.option("--image", "reference", metavar="NAME", help="Which one, where PATH holds several images.")
+@click.option("--debootstrap", "suite", metavar="SUITE", help="Instead of PATH: a Debian suite from a mirror.")
+@click.option("--mirror", metavar="URL", help="With --debootstrap: where its packages come from.")
+@click.option("--include", multiple=True, metavar="PACKAGE", help="With --debootstrap: one package more; repeatable.")
+def import_(
+    path: Path | None,
+    name: str,
+    cwd: str | None,
+    env: dict[str, str],
+    reference: str | None,
+    suite: str | None,
+    mirror: str | None,
+    include: tuple[str, ...],
+) -> None:
+    """Takes a root file system or an image into the store: a directory or an archive of it.
 
-    The same content has the same digest. An existing NAME stands for the new one afterwards. Safe to repeat.
+    A root file system is a directory or a tar; an image is an OCI image layout, or what `docker save` wrote. The
+    same content has the same digest. An existing NAME stands for the new one afterwards. Safe to repeat.
     """
     from proofbox.templates import store
+    from proofbox.templates.bootstrap import bootstrap
+    from proofbox.templates.images import import_path
 
+    if (path is None) == (suite is None):
+        raise click.UsageError("either PATH or --debootstrap SUITE is needed")
     kept = store.open_store()
-    take = kept.import_directory if stat.S_ISDIR(path.stat().st_mode) else kept.import_tar
-    made = take(path, name, env=env or None, cwd=cwd)
-    click.echo(f"{made.name}  {made.digest}")
-    for key, value in sorted(made.facts.items()):
-        click.echo(f"  {key}: {value}")
+    if suite is not None:
+        _tell(bootstrap(kept, suite, name, mirror=mirror, include=include))
+    elif path is not None:
+        _tell(import_path(kept, path, name, reference=reference, env=env or None, cwd=cwd))
+
+
+@template.command()
+@click.argument("reference")
+@click.option("--name", required=True, help=NAMED)
+def pull(reference: str, name: str) -> None:
+    """Takes an image of a registry into the store: REFERENCE is as in `docker pull`, and needs the program skopeo.
+
+    It is pulled once for each digest, however many ask for it. A registry on this machine may be one without TLS.
+    """
+    from proofbox.templates import images, store
+
+    _tell(images.pull(store.open_store(), reference, name))
 
 
 @template.command()
@@ -94,6 +126,12 @@ def remove(name: str) -> None:
 
     store.open_store().remove(name)
     click.echo(f"removed {name}")
+
+
+def _tell(made: Template) -> None:
+    click.echo(f"{made.name}  {made.digest}")
+    for key, value in sorted(made.facts.items()):
+        click.echo(f"  {key}: {value}")
 
 
 def _what(found: Template) -> str:

@@ -4,6 +4,7 @@
     HOME/templates/<64 hex>.json     a template: its layers by target and digest, environment, directory, user, facts
     HOME/names/<name>                the digest that the name stands for
     HOME/pins/<64 hex>               lock file: held shared by every process that uses it, see ``pins.py``
+    HOME/images, unpacked, steps     what came of an image, a layer of one, a step of a build, see ``memo.py``
     HOME/making/                     what is being made; swept when its maker is dead
     HOME/host.json, host.lock        the built-in ``host`` template, see ``host.py``
 
@@ -28,8 +29,10 @@ from proofbox.model.template import Layer, Template
 from proofbox.templates import host
 from proofbox.templates.home import data_home, private_directory, sweep_workshops, sync_directory, write_atomically
 from proofbox.templates.layers import Layers
+from proofbox.templates.memo import Memo
 from proofbox.templates.pins import Pins
-from proofbox.templates.unpack import Notes, copy_directory, unpack_tar
+from proofbox.templates.tar import unpack_tar
+from proofbox.templates.unpack import Notes, copy_directory
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -105,6 +108,16 @@ class Store:
             raise StoreFailed(f"template {name or digest} in {self.home}: {error}") from error
         return self._placed(template)
 
+    def tag(self, name: str, digest: str) -> Template:
+        """``name`` stands for that template from now on. Raises ``UnknownTemplate``, and as ``put_template``."""
+        check_name(name)
+        found = self.resolve(digest)
+        try:
+            self._name(name, found.digest)
+        except OSError as error:
+            raise StoreFailed(f"name {name!r} in {self.home}: {error}") from error
+        return msgspec.structs.replace(found, name=name)
+
     def import_directory(
         self, source: Path, name: str, *, env: Mapping[str, str] | None = None, cwd: str = "/"
     ) -> Template:
@@ -114,13 +127,36 @@ class Store:
         """
         if not source.is_dir():
             raise InvalidInput(f"import of {source}: not a directory")
-        return self._import(name, str(source), lambda tree: copy_directory(source, tree), env, cwd)
+        return self.import_root(name, str(source), lambda tree: copy_directory(source, tree), env, cwd)
 
     def import_tar(self, source: Path, name: str, *, env: Mapping[str, str] | None = None, cwd: str = "/") -> Template:
         """Unpacks a root file system from a tar (plain, .gz, .bz2, .xz, .zst). Otherwise as ``import_directory``."""
         if not source.is_file():
             raise InvalidInput(f"import of {source}: not a file")
-        return self._import(name, str(source), lambda tree: unpack_tar(source, tree), env, cwd)
+        return self.import_root(name, str(source), lambda tree: unpack_tar(source, tree), env, cwd)
+
+    def import_root(
+        self,
+        name: str,
+        source: str,
+        fill: Callable[[Path], Notes],
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        facts: Mapping[str, str] | None = None,
+    ) -> Template:
+        """A template of the one layer that ``fill`` makes, see ``put_layer``. ``source`` is for the record."""
+        check_name(name)
+        layer = self.put_layer(fill)
+        noted = {"source": source, "root_digest": layer} | self.layers.record(layer).notes | dict(facts or {})
+        return self.put_template([("/", layer)], env=ENV if env is None else env, cwd=cwd, facts=noted, name=name)
+
+    def has(self, digest: str) -> bool:
+        """Whether that template is there; it is pinned then."""
+        self.pins.hold(digest)
+        if self._file(digest).exists():
+            return True
+        self.pins.drop(digest)
+        return False
 
     def list(self) -> tuple[Template, ...]:
         """The templates that have a name, sorted by it, without ``host``."""
@@ -170,7 +206,11 @@ class Store:
                     self._forget(digest)
                     removed += 1
         kept = self._layers_needed()
-        return removed + sum(self._remove_layer(layer) for layer in self.layers if layer not in kept)
+        removed += sum(self._remove_layer(layer) for layer in self.layers if layer not in kept)
+        Memo(self.home, "images").sweep(lambda digest: self._file(digest).exists())
+        for kind in ("unpacked", "steps"):
+            Memo(self.home, kind).sweep(self.layers.has)
+        return removed
 
     def close(self) -> None:
         """Lets go of all that this object has pinned, when no sandbox of it is left. It can be used on."""
@@ -188,14 +228,6 @@ class Store:
                     self._record(template)
                 return template
             self.pins.drop(root)  # collected before we held it
-
-    def _import(
-        self, name: str, source: str, fill: Callable[[Path], Notes], env: Mapping[str, str] | None, cwd: str
-    ) -> Template:
-        check_name(name)
-        layer = self.put_layer(fill)
-        facts = {"source": source, "root_digest": layer} | self.layers.record(layer).notes
-        return self.put_template([("/", layer)], env=ENV if env is None else env, cwd=cwd, facts=facts, name=name)
 
     def _record(self, template: Template) -> None:
         """Writes it down, when all that it refers to is there and pinned: a collector sees the record or the pin."""

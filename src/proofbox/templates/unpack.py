@@ -1,4 +1,4 @@
-"""A root file system from a directory or a tar into a new directory, where nothing that it holds can reach outside.
+"""A root file system or a layer into a new directory, where nothing that it holds can reach outside.
 
 The source is hostile: a member may be called ``../x``, may go through a link that an earlier member made, may be a hard
 link to anything. No path is resolved by the kernel as a whole: each directory is opened below the one before it without
@@ -11,20 +11,24 @@ import errno
 import os
 import shutil
 import stat
-import subprocess
-import tarfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from proofbox.errors import InvalidInput
-from proofbox.templates.tree import CAPABILITY, CHUNK, walk
+from proofbox.templates.below import Below, Parts
+from proofbox.templates.tree import CHUNK, OPAQUE, OVERLAY, attributes, walk
 
 DEPTH = 256
 """Directories in one path: more is an attack on whoever walks it."""
 
+LINKS: Final = 40
+"""Links that one path may go through below, as in the kernel."""
+
+IDS: Final = 65_536
+NOBODY: Final = 65_534
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -46,7 +50,10 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the source. ``target`` is a link's target, or for a hard link the path of the first name."""
+    """One entry of the source. ``target`` is a link's target, or for a hard link the path of the first name.
+
+    ``mtime``: nanoseconds; compiled Python files name the time of their source, so it has to survive.
+    """
 
     path: bytes
     mode: int
@@ -54,27 +61,45 @@ class Entry:
     gid: int
     target: bytes = b""
     hard: bool = False
-    capability: bytes = b""
+    attributes: Mapping[str, bytes] = field(default_factory=dict)
+    mtime: int | None = None
 
 
-class Layer:
-    """A directory that is being filled. Not for two threads."""
+class NewTree:
+    """A directory that is being filled. ``below``: the layers that it will lie on. Not for two threads.
 
-    def __init__(self, top: Path, notes: Notes) -> None:
+    A path whose directories are not in this layer goes on as in those below: with the same owner and mode, and through
+    a link to where it leads, inside.
+    """
+
+    def __init__(self, top: Path, notes: Notes, below: Below | None = None) -> None:
         top.mkdir(mode=0o755)
         top.chmod(0o755)
         self.top = top
         self.notes = notes
+        self._below = below or Below(())
         self._root = os.open(top, _DIRECTORY)
-        self._modes: dict[tuple[bytes, ...], Entry] = {}
+        self._modes: dict[Parts, Entry] = {}
+        self._removed: dict[Parts, None] = {}
+        self._opaque: dict[Parts, None] = {}
+        self._reached: dict[Parts, Parts] = {(): ()}
+        if root := self._below.find(()):
+            self._modes[()] = Entry(b"", root.found.st_mode, root.found.st_uid, root.found.st_gid)
 
-    def close(self) -> None:
-        """Sets what directories get last, deepest first (their modes may forbid what was made in them), and closes."""
+    def __enter__(self) -> NewTree:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Sets what is set last, deepest first: modes may forbid what was made before."""
         try:
-            for parts, entry in sorted(self._modes.items(), key=lambda item: len(item[0]), reverse=True):
-                with self._opened(parts) as directory:
-                    self._own(directory, None, entry)
-                    os.fchmod(directory, stat.S_IMODE(entry.mode))
+            if error is None:
+                self._mark()
+                for parts, entry in sorted(self._modes.items(), key=lambda item: len(item[0]), reverse=True):
+                    with self._opened(parts) as directory:
+                        self._own(directory, None, entry)
+                        self._describe(directory, entry)
+                        os.fchmod(directory, stat.S_IMODE(entry.mode))
+                        _date(directory, entry)
         finally:
             os.close(self._root)
 
@@ -85,6 +110,7 @@ class Layer:
             if stat.S_ISDIR(entry.mode):
                 self._modes[()] = entry
             return
+        parts = (*self._reach(parts[:-1]), parts[-1])
         with self._opened(parts[:-1], make=True) as parent:
             if stat.S_ISDIR(entry.mode):
                 self._put_directory(parent, parts, entry)
@@ -92,14 +118,80 @@ class Layer:
                 self._clear(parent, parts[-1], entry)
                 self._put_other(parent, parts[-1], entry, content)
 
+    def remove(self, path: bytes) -> None:
+        """What the layers below have at that path is gone; what this layer has there stays."""
+        parts = split(path)
+        if not parts:
+            raise InvalidInput("import: a layer removes its own root")
+        self._removed[*self._reach(parts[:-1]), parts[-1]] = None
+
+    def hide(self, path: bytes) -> None:
+        """What the layers below have in that directory is gone; what this layer has there stays."""
+        self._opaque[self._reach(split(path))] = None
+
+    def _mark(self) -> None:
+        """Writes down what is removed and hidden, for an overlay to read."""
+        if not self._below:
+            return
+        for parts in self._removed:
+            if any(parts[:depth] in self._opaque for depth in range(len(parts))):
+                continue
+            with self._opened(parts[:-1], make=True) as parent:
+                try:
+                    found = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
+                except FileNotFoundError:
+                    os.mknod(parts[-1], stat.S_IFCHR, 0, dir_fd=parent)
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    self._opaque[parts] = None
+        for parts in self._opaque:
+            with self._opened(parts, make=True) as directory:
+                os.setxattr(directory, OPAQUE, b"y")
+
+    def _reach(self, parts: Parts) -> Parts:
+        """Where that directory is, after the links of the layers below; its parents are not made yet."""
+        known = self._reached.get(parts)
+        if known is None:
+            known = self._reached[parts] = self._follow(parts)
+        return known
+
+    def _follow(self, parts: Parts) -> Parts:
+        done: Parts = ()
+        todo = list(parts)
+        links = 0
+        while todo:
+            name = todo.pop(0)
+            if name == b"..":
+                done = done[:-1]
+                continue
+            below = None if self._has((*done, name)) else self._below.find((*done, name))
+            if below is None or not stat.S_ISLNK(below.found.st_mode):
+                done = (*done, name)
+                continue
+            links += 1
+            if links > LINKS:
+                raise InvalidInput(f"import: {os.fsdecode(b'/'.join(parts))!r} goes through more than {LINKS} links")
+            target = os.readlink(below.path)
+            done = () if target.startswith(b"/") else done
+            todo = [part for part in target.split(b"/") if part not in (b"", b".")] + todo
+        return done
+
+    def _has(self, parts: Parts) -> bool:
+        try:
+            with self._opened(parts[:-1]) as directory:
+                os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
     @contextmanager
-    def _opened(self, parts: tuple[bytes, ...], *, make: bool = False) -> Iterator[int]:
+    def _opened(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
         """The directory of that path, reached step by step; no step is a link."""
         directory = os.dup(self._root)
         try:
             for depth, name in enumerate(parts, 1):
                 try:
-                    inner = self._step(directory, name, make)
+                    inner = self._step(directory, name, parts[:depth] if make else None)
                 except OSError as error:
                     if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                         raise
@@ -113,19 +205,22 @@ class Layer:
         finally:
             os.close(directory)
 
-    @staticmethod
-    def _step(directory: int, name: bytes, make: bool) -> int:
+    def _step(self, directory: int, name: bytes, make: Parts | None) -> int:
         try:
             return os.open(name, _DIRECTORY, dir_fd=directory)
         except FileNotFoundError:
-            if not make:
+            if make is None:
                 raise
-            os.mkdir(name, 0o755, dir_fd=directory)
+            os.mkdir(name, 0o700, dir_fd=directory)
             inner = os.open(name, _DIRECTORY, dir_fd=directory)
             os.fchmod(inner, 0o755)
+            below = self._below.find(make)
+            if below is not None and stat.S_ISDIR(below.found.st_mode):
+                as_below = Entry(b"/".join(make), below.found.st_mode, below.found.st_uid, below.found.st_gid)
+                self._modes[make] = replace(as_below, mtime=below.found.st_mtime_ns)
             return inner
 
-    def _put_directory(self, parent: int, parts: tuple[bytes, ...], entry: Entry) -> None:
+    def _put_directory(self, parent: int, parts: Parts, entry: Entry) -> None:
         try:
             os.mkdir(parts[-1], 0o700, dir_fd=parent)
         except FileExistsError:
@@ -133,6 +228,7 @@ class Layer:
                 os.unlink(parts[-1], dir_fd=parent)
                 os.mkdir(parts[-1], 0o700, dir_fd=parent)
         self._modes[parts] = entry
+        self._reached[parts] = parts
 
     def _clear(self, parent: int, name: bytes, entry: Entry) -> None:
         try:
@@ -149,6 +245,7 @@ class Layer:
         elif stat.S_ISLNK(entry.mode):
             os.symlink(entry.target, name, dir_fd=parent)  # its target is text: it is resolved inside, later
             self._own(parent, name, entry)
+            _date(parent, entry, name)
         elif stat.S_ISREG(entry.mode):
             self._put_file(parent, name, entry, content)
         elif stat.S_ISFIFO(entry.mode):
@@ -161,6 +258,9 @@ class Layer:
 
     def _hard_link(self, parent: int, name: bytes, entry: Entry) -> None:
         source = split(entry.target)
+        if source:
+            source = (*self._reach(source[:-1]), source[-1])
+            self._bring_up(source, entry)
         try:
             with self._opened(source[:-1]) as directory:
                 if not source or stat.S_ISDIR(os.stat(source[-1], dir_fd=directory, follow_symlinks=False).st_mode):
@@ -172,31 +272,60 @@ class Layer:
                 "which is not in it"
             ) from error
 
+    def _bring_up(self, source: Parts, entry: Entry) -> None:
+        """A hard link to a file of a layer below brings that file into this one, as writing to it would."""
+        below = None if self._has(source) else self._below.find(source)
+        if below is None or not stat.S_ISREG(below.found.st_mode):
+            return
+        path, found = below.path, below.found
+        up = Entry(b"/".join(source), found.st_mode, found.st_uid, found.st_gid, attributes=attributes(path))
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
+            self.put(replace(up, mtime=found.st_mtime_ns), file)
+
     def _put_file(self, parent: int, name: bytes, entry: Entry, content: IO[bytes] | None) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(name, flags, 0o600, dir_fd=parent), "wb", buffering=0) as file:
             if content is not None:
                 shutil.copyfileobj(content, file, CHUNK)
             self._own(file.fileno(), None, entry)
-            mode = stat.S_IMODE(entry.mode)
-            os.fchmod(file.fileno(), mode)
-            if entry.capability:
-                try:
-                    os.setxattr(file.fileno(), CAPABILITY, entry.capability)
-                except OSError:
-                    self.notes.add("file capabilities left out", entry.path)
+            self._describe(file.fileno(), entry)
+            os.fchmod(file.fileno(), stat.S_IMODE(entry.mode))
+            _date(file.fileno(), entry)
 
-    @staticmethod
-    def _own(directory: int, name: bytes | None, entry: Entry) -> None:
+    def _describe(self, file: int, entry: Entry) -> None:
+        for name, value in entry.attributes.items():
+            if name.startswith(OVERLAY):  # it would redirect or hide what the image does not say
+                self.notes.add("overlay attributes left out", entry.path)
+                continue
+            try:
+                os.setxattr(file, name, value)
+            except OSError:
+                self.notes.add(f"attributes {name.partition('.')[0]}.* left out", entry.path)
+
+    def _own(self, directory: int, name: bytes | None, entry: Entry) -> None:
+        uid, gid = entry.uid, entry.gid
+        if not (0 <= uid < IDS and 0 <= gid < IDS):
+            self.notes.add(f"owners from {IDS} on given to nobody", entry.path)
+            uid, gid = (id_ if 0 <= id_ < IDS else NOBODY for id_ in (uid, gid))
         if os.geteuid() != 0:
             return
         if name is None:
-            os.fchown(directory, entry.uid, entry.gid)
+            os.fchown(directory, uid, gid)
         else:
-            os.chown(name, entry.uid, entry.gid, dir_fd=directory, follow_symlinks=False)
+            os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
 
 
-def split(path: bytes) -> tuple[bytes, ...]:
+def _date(directory: int, entry: Entry, name: bytes | None = None) -> None:
+    if entry.mtime is None:
+        return
+    times = (entry.mtime, entry.mtime)
+    if name is None:
+        os.utime(directory, ns=times)
+    else:
+        os.utime(name, ns=times, dir_fd=directory, follow_symlinks=False)
+
+
+def split(path: bytes) -> Parts:
     """The names of a path; a leading ``/`` and ``.`` mean nothing. Raises ``InvalidInput`` for ``..``."""
     parts = tuple(part for part in path.split(b"/") if part not in (b"", b"."))
     if b".." in parts or b"\0" in path:
@@ -211,80 +340,19 @@ def copy_directory(source: Path, top: Path) -> Notes:
     notes = Notes()
     base = os.fsencode(source)
     names: dict[tuple[int, int], bytes] = {}
-    with closing(Layer(top, notes)) as layer:
+    with NewTree(top, notes) as layer:
         for path, found in walk(base):
             full = os.path.join(base, path) if path else base
             first = names.setdefault((found.st_dev, found.st_ino), path)
             hard = stat.S_ISREG(found.st_mode) and found.st_nlink > 1 and first != path
             target = first if hard else os.readlink(full) if stat.S_ISLNK(found.st_mode) else b""
-            entry = Entry(path, found.st_mode, found.st_uid, found.st_gid, target, hard, _capability(full))
+            carried = {} if hard or stat.S_ISLNK(found.st_mode) else attributes(full)
+            entry = Entry(
+                path, found.st_mode, found.st_uid, found.st_gid, target, hard, carried, mtime=found.st_mtime_ns
+            )
             if stat.S_ISREG(found.st_mode) and not hard:
                 with open(os.open(full, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
                     layer.put(entry, file)
             else:
                 layer.put(entry)
     return notes
-
-
-def _capability(path: bytes) -> bytes:
-    try:
-        return os.getxattr(path, CAPABILITY, follow_symlinks=False)
-    except OSError:
-        return b""
-
-
-def unpack_tar(source: Path, top: Path) -> Notes:
-    """Unpacks a tar into the new directory ``top``. Raises ``InvalidInput``, ``OSError``; remove ``top`` then."""
-    notes = Notes()
-    try:
-        with _opened_tar(source) as archive, closing(Layer(top, notes)) as layer:
-            for member in archive:
-                _put_member(layer, archive, member)
-    except (tarfile.TarError, EOFError) as error:
-        raise InvalidInput(f"import of {source}: not a whole tar archive: {error}") from error
-    return notes
-
-
-_TYPES = {
-    tarfile.DIRTYPE: stat.S_IFDIR,
-    tarfile.SYMTYPE: stat.S_IFLNK,
-    tarfile.FIFOTYPE: stat.S_IFIFO,
-    tarfile.CHRTYPE: stat.S_IFCHR,
-    tarfile.BLKTYPE: stat.S_IFBLK,
-}
-
-
-def _put_member(layer: Layer, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-    hard = member.islnk()
-    kind = stat.S_IFREG if hard or member.isreg() else _TYPES.get(member.type, 0)
-    if not kind:
-        raise InvalidInput(f"import: {member.name!r} has the unknown tar type {member.type!r}")
-    path, target = os.fsencode(member.name), os.fsencode(member.linkname) if hard or member.issym() else b""
-    text = member.pax_headers.get(f"SCHILY.xattr.{CAPABILITY}", "")
-    capability = text.encode("utf-8", "surrogateescape")
-    entry = Entry(path, kind | member.mode & 0o7777, member.uid, member.gid, target, hard, capability)
-    content = archive.extractfile(member) if member.isreg() else None
-    layer.put(entry, content)
-
-
-@contextmanager
-def _opened_tar(source: Path) -> Iterator[tarfile.TarFile]:
-    with open(source, "rb") as file:
-        zstd = file.read(4) == b"\x28\xb5\x2f\xfd"
-        file.seek(0)
-        if not zstd:
-            with tarfile.open(fileobj=file, mode="r:*", errors="surrogateescape") as archive:
-                yield archive
-            return
-        try:
-            unpacking = subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE)
-        except FileNotFoundError as error:
-            raise InvalidInput(
-                f"import of {source}: a zstd archive needs the program zstd (apt install zstd)"
-            ) from error
-    with unpacking:
-        try:
-            with tarfile.open(fileobj=unpacking.stdout, mode="r|", errors="surrogateescape") as archive:
-                yield archive
-        finally:
-            unpacking.kill()

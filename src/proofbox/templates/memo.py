@@ -1,0 +1,57 @@
+"""What came of what: digests by the digest of what they were made from, so that nothing is made twice.
+
+    HOME/<kind>/<64 hex>         the digest of the layer or template that came of it
+    HOME/<kind>/<64 hex>.lock    held by whoever makes it
+
+Only remembered: what it names may be collected, and is made again then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from proofbox.templates.home import locked, private_directory, write_atomically
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Memo:
+    """One kind of such records in a store. Any number of processes and threads may use the same directory at once."""
+
+    def __init__(self, home: Path, kind: str) -> None:
+        self._home = home
+        self._directory = home / kind
+
+    @contextmanager
+    def alone(self, key: str) -> Iterator[None]:
+        """Nobody else makes what ``key`` (a digest) leads to inside the ``with``; waits for who does. ``OSError``."""
+        private_directory(self._home)
+        private_directory(self._directory)
+        with locked(self._record(key).with_suffix(".lock")):
+            yield
+
+    def recall(self, key: str) -> str | None:
+        """What came of it the last time. Look whether that is still there, after you have pinned it."""
+        try:
+            text = self._record(key).read_text()
+        except FileNotFoundError:
+            return None
+        return text if _DIGEST.fullmatch(text) else None
+
+    def remember(self, key: str, digest: str) -> None:
+        """From now on. Raises ``OSError``."""
+        write_atomically(self._record(key), digest.encode())
+
+    def sweep(self, there: Callable[[str], bool]) -> None:
+        """Forgets what led to something that is not there any more."""
+        for record in list(self._directory.glob("[0-9a-f]*")) if self._directory.is_dir() else []:
+            if not record.suffix and not there(self.recall(record.name) or ""):
+                record.unlink(missing_ok=True)
+                record.with_suffix(".lock").unlink(missing_ok=True)
+
+    def _record(self, key: str) -> Path:
+        return self._directory / key.removeprefix("sha256:")

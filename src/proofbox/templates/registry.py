@@ -1,0 +1,119 @@
+"""Registries of images, through skopeo: what a reference names, and its blobs into a directory. Unpacks nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.templates.image import DEPTH_MOST, Manifest, manifest_of, pick
+
+RETRIES: Final = 3
+"""For failures that skopeo takes for passing ones."""
+
+LOOK_UP_SECONDS: Final = 120.0
+POLICIES: Final = ("/etc/containers/policy.json", "~/.config/containers/policy.json")
+
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:_\[\]/-]{0,500}")
+_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a reference stands for now. ``digest``: of the manifest for this machine; ``index``: of what the reference
+    led to first. ``fixed``: the reference has a digest in it, and can stand for nothing else later.
+    """
+
+    repository: str
+    digest: str
+    index: str
+    fixed: bool
+
+    @property
+    def reference(self) -> str:
+        """One that cannot change."""
+        return f"{self.repository}@{self.digest}"
+
+
+def look_up(reference: str) -> Named:
+    """Asks the registry. Raises ``InvalidInput``, ``Refused`` without skopeo, ``StoreFailed`` if it does not answer."""
+    repository, tag, wanted = parse(reference)
+    asked = f"{repository}@{wanted}" if wanted else f"{repository}:{tag}"
+    first = ""
+    for _ in range(DEPTH_MOST):
+        data = _skopeo(repository, "inspect", "--raw", timeout=LOOK_UP_SECONDS, source=asked)
+        seen = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if wanted and seen != wanted:
+            raise InvalidInput(f"pull of {reference}: the registry answered with {seen}, not {wanted}")
+        first = first or seen
+        found = manifest_of(data, reference)
+        if isinstance(found, Manifest):
+            return Named(repository, seen, first, "@" in reference)
+        wanted = pick(found.manifests, reference).digest
+        asked = f"{repository}@{wanted}"
+    raise InvalidInput(f"pull of {reference}: more than {DEPTH_MOST} indexes in one another")
+
+
+def copy(named: Named, target: Path) -> None:
+    """Copies that image as it is into the new directory ``target``. Raises as ``look_up``; remove ``target`` then."""
+    _skopeo(named.repository, "copy", "--quiet", source=named.reference, target=f"dir:{target}")
+
+
+def parse(reference: str) -> tuple[str, str, str]:
+    """Repository, tag and digest; the tag is ``latest`` where there is neither. Raises ``InvalidInput``."""
+    name, _, digest = reference.partition("@")
+    path, slash, last = name.rpartition("/")
+    last, colon, tag = last.partition(":")
+    repository = f"{path}{slash}{last}"
+    good = _REPOSITORY.fullmatch(repository) and (not colon or _TAG.fullmatch(tag))
+    if not good or ".." in repository or "//" in repository or ("@" in reference and not _DIGEST.fullmatch(digest)):
+        raise InvalidInput(f"image reference {reference!r}: it is [REGISTRY/]NAME[:TAG][@sha256:DIGEST]")
+    return repository, tag or "latest", digest
+
+
+def is_loopback(repository: str) -> bool:
+    """Whether its registry is on this machine, where there is nobody between it and us."""
+    registry, slash, _ = repository.partition("/")
+    if not slash:
+        return False
+    host = registry[1:].partition("]")[0] if registry.startswith("[") else registry.partition(":")[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _skopeo(
+    repository: str, verb: str, *options: str, source: str, target: str | None = None, timeout: float | None = None
+) -> bytes:
+    program = shutil.which("skopeo")
+    if program is None:
+        raise Refused("pull from a registry", ("the program skopeo is missing: apt install skopeo",))
+    words = [program, verb, f"--retry-times={RETRIES}", *options]
+    if not any(os.path.exists(os.path.expanduser(policy)) for policy in POLICIES):
+        words.insert(1, "--insecure-policy")  # without a file it refuses all; who has one has it obeyed
+    if is_loopback(repository):
+        words.append("--src-tls-verify=false" if target else "--tls-verify=false")
+    words += [f"docker://{source}", *([target] if target else [])]
+    # Without it skopeo looks for a user's credentials below /run/containers, which root may have closed to others.
+    env = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} | os.environ
+    try:
+        done = subprocess.run(
+            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired as late:
+        raise StoreFailed(f"pull of {source}: the registry gave no answer within {late.timeout:.0f} s") from late
+    except OSError as error:
+        raise StoreFailed(f"pull of {source}: {program}: {error.strerror}") from error
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()[-2000:]
+        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {said}")
+    return done.stdout

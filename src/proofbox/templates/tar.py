@@ -1,0 +1,185 @@
+"""Tar archives: a whole root file system, or a layer of an image with its marks for what it removes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import subprocess
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final, cast
+
+from proofbox.errors import InvalidInput
+from proofbox.templates.below import Below
+from proofbox.templates.tree import CAPABILITY, CHUNK
+from proofbox.templates.unpack import Entry, NewTree, Notes
+
+ZSTD: Final = b"\x28\xb5\x2f\xfd"
+GZIP: Final = b"\x1f\x8b"
+
+REMOVED: Final = b".wh."
+"""In front of the name of what a layer removes (image-spec, layer.md)."""
+OPAQUE: Final = b".wh..wh..opq"
+RESERVED: Final = b".wh..wh."
+"""What else the file system that had these marks first kept for itself."""
+
+_XATTR: Final = "SCHILY.xattr."
+_TYPES: Final = {
+    tarfile.DIRTYPE: stat.S_IFDIR,
+    tarfile.SYMTYPE: stat.S_IFLNK,
+    tarfile.FIFOTYPE: stat.S_IFIFO,
+    tarfile.CHRTYPE: stat.S_IFCHR,
+    tarfile.BLKTYPE: stat.S_IFBLK,
+}
+
+
+def unpack_tar(source: Path, top: Path) -> Notes:
+    """Unpacks a tar into the new directory ``top``. Raises ``InvalidInput``, ``OSError``; remove ``top`` then."""
+    notes = Notes()
+    with reported(str(source)), _opened_tar(source) as archive, NewTree(top, notes) as layer:
+        for member in archive:
+            _put_member(layer, archive, member)
+    return notes
+
+
+def unpack_layer(blob: IO[bytes], what: str, diff_id: str, top: Path, below: Below) -> Notes:
+    """Unpacks a layer of an image, packed or not, into the new directory ``top``, for lying on ``below``.
+
+    ``diff_id`` is the digest that the unpacked archive has to have. Raises ``InvalidInput``, ``OSError``; remove
+    ``top`` then.
+    """
+    notes = Notes()
+    with reported(what), unpacked(blob) as stream:
+        hashed = _Hashed(stream)
+        with (
+            tarfile.open(fileobj=cast(IO[bytes], hashed), mode="r|", errors="surrogateescape") as archive,
+            NewTree(top, notes, below) as layer,
+        ):
+            while (member := archive.next()) is not None:
+                _put_of_layer(layer, archive, member)
+                archive.members.clear()  # type: ignore[attr-defined] # it would keep all, for a search that nobody makes
+        while hashed.read(CHUNK):
+            pass  # padding counts too
+        if hashed.digest != diff_id:
+            raise InvalidInput(f"import of {what}: its content has the digest {hashed.digest}, not {diff_id}")
+    return notes
+
+
+@contextmanager
+def reported(what: str) -> Iterator[None]:
+    """What the libraries raise for a broken archive becomes ``InvalidInput``."""
+    try:
+        yield
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInput(f"import of {what}: not a whole tar archive: {error}") from error
+
+
+@contextmanager
+def unpacked(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """What a file holds that is packed with gzip or zstd, or not at all; told by its first bytes."""
+    start = file.read(4)
+    file.seek(0)
+    if start == ZSTD:
+        with _unpacking(file) as stream:
+            yield stream
+    elif start.startswith(GZIP):
+        with gzip.GzipFile(fileobj=file, mode="rb") as packed:
+            yield packed  # type: ignore[misc] # it reads bytes, which is all that is asked of it
+    else:
+        yield file
+
+
+class _Hashed:
+    """A stream, and the digest of what was read of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._sum = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._sum.update(data)
+        return data
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._sum.hexdigest()}"
+
+
+def _put_of_layer(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    directory, _, name = os.fsencode(member.name).rstrip(b"/").rpartition(b"/")
+    if name == OPAQUE:
+        layer.hide(directory)
+    elif name.startswith(RESERVED):
+        layer.notes.add("reserved entries left out", os.fsencode(member.name))
+    elif name.startswith(REMOVED):
+        removed = name.removeprefix(REMOVED)
+        if removed in (b"", b".", b".."):
+            raise InvalidInput(f"import: {member.name!r} removes what has no name")
+        layer.remove(directory + b"/" + removed)
+    else:
+        _put_member(layer, archive, member)
+
+
+def _put_member(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    hard = member.islnk()
+    kind = stat.S_IFREG if hard or member.isreg() else _TYPES.get(member.type, 0)
+    if not kind:
+        raise InvalidInput(f"import: {member.name!r} has the unknown tar type {member.type!r}")
+    entry = Entry(
+        os.fsencode(member.name),
+        kind | member.mode & 0o7777,
+        member.uid,
+        member.gid,
+        os.fsencode(member.linkname) if hard or member.issym() else b"",
+        hard,
+        _attributes(member),
+        int(member.mtime * 1_000_000_000),
+    )
+    layer.put(entry, archive.extractfile(member) if member.isreg() else None)
+
+
+def _attributes(member: tarfile.TarInfo) -> dict[str, bytes]:
+    found = {}
+    for key, value in member.pax_headers.items():
+        name = key.removeprefix(_XATTR)
+        if key.startswith(_XATTR) and (name.startswith("user.") or name == CAPABILITY):
+            found[name] = value.encode("utf-8", "surrogateescape")
+    return found
+
+
+@contextmanager
+def _opened_tar(source: Path) -> Iterator[tarfile.TarFile]:
+    with open(source, "rb") as file:
+        zstd = file.read(4) == ZSTD
+        file.seek(0)
+        if not zstd:
+            with tarfile.open(fileobj=file, mode="r:*", errors="surrogateescape") as archive:
+                yield archive
+            return
+        with (
+            _unpacking(file) as stream,
+            tarfile.open(fileobj=stream, mode="r|", errors="surrogateescape") as archive,
+        ):
+            yield archive
+
+
+@contextmanager
+def _unpacking(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The output of zstd. One that fails gives less than there is, and so a cut archive or another digest."""
+    os.lseek(file.fileno(), 0, os.SEEK_SET)  # what was looked at came through a buffer that zstd does not have
+    try:
+        process = subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE)
+    except FileNotFoundError as error:
+        raise InvalidInput("import: a zstd archive needs the program zstd (apt install zstd)") from error
+    assert process.stdout is not None
+    with process:
+        try:
+            yield process.stdout
+        finally:
+            process.kill()

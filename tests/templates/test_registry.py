@@ -1,0 +1,198 @@
+"""Pulls from a real registry on this machine's loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.templates.layouts import Layout, member
+
+from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.templates import registry
+from proofbox.templates.image import architecture
+from proofbox.templates.images import pull
+from proofbox.templates.store import Store
+
+CONFIG = """
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {root}}}}}
+http: {{addr: 127.0.0.1:{port}}}
+log: {{level: error, accesslog: {{disabled: false}}}}
+"""
+
+PULL = """
+import sys
+from pathlib import Path
+from proofbox.templates.images import pull
+from proofbox.templates.store import Store
+print(pull(Store(Path(sys.argv[1])), sys.argv[2], sys.argv[3]).digest)
+"""
+
+
+@dataclass
+class Registry:
+    """A registry that runs, what it has been asked, and how to give it an image."""
+
+    address: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def push(self, layout: Path, name: str) -> None:
+        """Copies a layout's image there, all architectures."""
+        words = ["skopeo", "--insecure-policy", "copy", "--all", "--dest-tls-verify=false", f"oci:{layout}"]
+        # Without it skopeo looks for credentials in a directory that may be closed to us.
+        env = os.environ | {"XDG_RUNTIME_DIR": str(self.log.parent)}
+        done = subprocess.run([*words, f"docker://{self.address}/{name}"], capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+
+    def blobs_asked(self) -> int:
+        """How many blobs it has served."""
+        return self.log.read_text().count("GET /v2/app/blobs/")
+
+    def end(self) -> None:
+        """Ends it."""
+        self.process.kill()
+        self.process.wait()
+
+
+def free_port() -> int:
+    """One that nobody has now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def answers(address: str, process: subprocess.Popen[bytes]) -> bool:
+    """Waits until it does, or has ended."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://{address}/v2/", timeout=5):
+                return True
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.02)
+    return False
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry on loopback; skipped where its package or skopeo is not installed."""
+    if not shutil.which("docker-registry") or not shutil.which("skopeo"):
+        pytest.skip("docker-registry and skopeo are not both installed")
+    top = tmp_path_factory.mktemp("registry")
+    for _ in range(5):  # another process may take the port meanwhile
+        port = free_port()
+        (top / "config.yml").write_text(CONFIG.format(root=top / "data", port=port))
+        with open(top / "log", "wb") as log:
+            words = ["docker-registry", "serve", str(top / "config.yml")]
+            process = subprocess.Popen(words, stdout=log, stderr=log)
+        found = Registry(f"127.0.0.1:{port}", top / "log", process)
+        if answers(found.address, process):
+            break
+        found.end()
+    else:
+        pytest.fail(f"docker-registry did not start: {(top / 'log').read_text()[-2000:]}")
+    yield found
+    found.end()
+
+
+def pushed(served: Registry, top: Path, name: str, content: bytes = b"content") -> Layout:
+    """An image of one file in that registry, for this machine and for another one."""
+    layout = Layout(top)
+    images = [
+        layout.image([[member("file", content)]], {"Cmd": ["run"]}, machine=machine)
+        for machine in ("m68k", architecture()[0])
+    ]
+    layout.done(layout.document({"schemaVersion": 2, "manifests": images}, "index.v1+json"))
+    served.push(layout.top, name)
+    return layout
+
+
+def test_an_image_comes_from_a_registry(store: Store, served: Registry, tmp_path: Path) -> None:
+    """What a tag names now, for this machine; the record says which digest, how long it took, and that a tag moves."""
+    pushed(served, tmp_path / "image", "app:1")
+    made = pull(store, f"{served.address}/app:1", "made")
+    assert (Path(made.layers[0].source) / "file").read_bytes() == b"content"
+    assert made.facts["source"] == f"docker://{served.address}/app@{made.facts['image_digest']}"
+    assert made.facts["index_digest"] != made.facts["image_digest"]
+    assert float(made.facts["pull_seconds"]) > 0 <= float(made.facts["unpack_seconds"])
+    assert "a tag" in made.facts["mutable"]
+    fixed = pull(store, f"{served.address}/app@{made.facts['index_digest']}", "fixed")
+    assert fixed.digest == made.digest
+    assert not list((store.home / "making").iterdir())
+
+
+def test_a_tag_that_moved_gives_the_new_image_and_the_digest_the_old_one(
+    store: Store, served: Registry, tmp_path: Path
+) -> None:
+    """A name is what it is now; a digest is what it always was."""
+    pushed(served, tmp_path / "old", "app:2", b"old")
+    old = pull(store, f"{served.address}/app:2", "made")
+    pushed(served, tmp_path / "new", "app:2", b"new")
+    new = pull(store, f"{served.address}/app:2", "made")
+    assert store.resolve("made").digest == new.digest != old.digest
+    again = pull(store, f"{served.address}/app@{old.facts['index_digest']}", "made")
+    assert again.digest == old.digest
+
+
+def test_an_image_is_pulled_once_however_many_wait_for_it(store: Store, served: Registry, tmp_path: Path) -> None:
+    """Four processes at once: the registry is asked for the two blobs one time, and all get the template."""
+    pushed(served, tmp_path / "image", "app:3", b"wanted by many")
+    before = served.blobs_asked()
+    words = [sys.executable, "-c", PULL, str(store.home), f"{served.address}/app:3"]
+    makers = [subprocess.Popen([*words, f"name{n}"], stdout=subprocess.PIPE) for n in range(4)]
+    assert len({maker.communicate()[0] for maker in makers}) == 1
+    assert [maker.returncode for maker in makers] == [0] * 4
+    assert served.blobs_asked() - before == 2
+    assert len(store.list()) == 4
+
+
+def test_what_a_registry_does_not_have_leaves_nothing(store: Store, served: Registry) -> None:
+    """The message says what was asked for and what the answer was."""
+    with pytest.raises(StoreFailed, match="app:none"):
+        pull(store, f"{served.address}/app:none", "made")
+    assert store.list() == ()
+    assert not store.home.exists() or not list(store.home.rglob("making/*"))
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "-v", "--all", "a b", "UP:", "x@sha256:0", "../x", "a/../b", "docker://x", "x:tag:tag@y", "é"]
+)
+def test_what_is_no_reference_is_refused(store: Store, reference: str) -> None:
+    """Nothing that could be read as an option or a path gets to another program."""
+    with pytest.raises(InvalidInput):
+        pull(store, reference, "made")
+
+
+def test_references_are_taken_apart_as_engines_do() -> None:
+    """A colon in the last part is a tag, one before it a port."""
+    digest = "sha256:" + "0" * 64
+    assert registry.parse("debian") == ("debian", "latest", "")
+    assert registry.parse("localhost:5000/a/b:1.0") == ("localhost:5000/a/b", "1.0", "")
+    assert registry.parse(f"ghcr.io/a/b:1@{digest}") == ("ghcr.io/a/b", "1", digest)
+    assert registry.parse("[::1]:5000/a")[0] == "[::1]:5000/a"
+
+
+def test_only_a_registry_on_this_machine_may_be_without_tls() -> None:
+    """An address that somebody else can be behind is never asked in the clear."""
+    ours = ("127.0.0.1:5000/a", "localhost/a", "localhost:1/a", "[::1]:5000/a")
+    others = ("debian", "localhost", "127.0.0.1.example.org/a", "localhost.example.org/a", "10.0.0.1:5000/a", "[::2]/a")
+    assert all(map(registry.is_loopback, ours))
+    assert not any(map(registry.is_loopback, others))
+
+
+def test_without_skopeo_the_remedy_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install."""
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(Refused, match="apt install skopeo"):
+        pull(store, "debian:12", "made")
