@@ -222,7 +222,7 @@ static struct box *take_blank(const struct launch_request *request)
     return make_blank(request);
 }
 
-static void launch(const char *bytes, size_t size, const int fds[2])
+static void launch(const char *bytes, size_t size, const int *fds, size_t count)
 {
     struct launch_request request;
 
@@ -230,9 +230,11 @@ static void launch(const char *bytes, size_t size, const int fds[2])
         _exit(71);
     struct box *box = take_blank(&request);
     if (!box->blank.error[0])
-        launch_start(&launcher.setup, &request, (struct text){bytes, size}, &box->blank, fds);
+        launch_start(&launcher.setup, &request, (struct text){bytes, size}, &box->blank, fds, count);
     blank_close(&box->blank);
     close(fds[0]);
+    for (size_t i = 2; i < count; i++)
+        close(fds[i]);
     box->status = fds[1];
     watch(box->status, box);
     launcher.spares_fail = box->blank.error[0] != '\0';
@@ -245,10 +247,10 @@ static void launch(const char *bytes, size_t size, const int fds[2])
     }
 }
 
-/* One message of the client, with at most two descriptors. 0 at the end of the connection, -1 if there is none now. */
-static ssize_t receive(char *into, int *fds)
+/* One message of the client and its descriptors. 0 at the end of the connection, -1 if there is none now. */
+static ssize_t receive(char *into, int *fds, size_t *count)
 {
-    char control[CMSG_SPACE(2 * sizeof(int))];
+    char control[CMSG_SPACE((2 + FROZEN_MAX) * sizeof(int))];
     struct iovec part = {into, LAUNCH_MESSAGE_MAX};
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
 
@@ -259,8 +261,9 @@ static ssize_t receive(char *into, int *fds)
         _exit(72);
     into[size] = '\0';
     struct cmsghdr *item = CMSG_FIRSTHDR(&head);
-    if (item && item->cmsg_type == SCM_RIGHTS && item->cmsg_len == CMSG_LEN(2 * sizeof(int)))
-        memcpy(fds, CMSG_DATA(item), 2 * sizeof(int));
+    *count = item && item->cmsg_type == SCM_RIGHTS ? (item->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
+    if (*count)
+        memcpy(fds, CMSG_DATA(item), *count * sizeof(int));
     return size;
 }
 
@@ -280,13 +283,14 @@ static void end_all(void)
 /* One message at a time: between two of them the ends of others are seen to. */
 static void serve_control(void)
 {
-    int fds[2] = {-1, -1};
-    ssize_t size = receive(message, fds);
+    int fds[2 + FROZEN_MAX];
+    size_t count;
+    ssize_t size = receive(message, fds, &count);
 
     if (size == 0)
         end_all();
-    else if (size > 0 && message[0] == MESSAGE_LAUNCH && fds[1] >= 0)
-        launch(message, (size_t)size, fds);
+    else if (size > 0 && message[0] == MESSAGE_LAUNCH && count >= 2)
+        launch(message, (size_t)size, fds, count);
     else if (size > 0)
         _exit(73);
 }
@@ -312,13 +316,14 @@ static bool set_up(int control)
 {
     struct rlimit files;
     sigset_t set;
-    int none[2];
+    int none[2 + FROZEN_MAX];
+    size_t nothing;
     struct pollfd ready = {.fd = control, .events = POLLIN};
 
     launcher.control = control;
     if (poll(&ready, 1, -1) < 0)
         return false;
-    ssize_t size = receive(setup_message, none);
+    ssize_t size = receive(setup_message, none, &nothing);
     if (size <= 0 || setup_message[0] != MESSAGE_SETUP || !setup_read(setup_message, (size_t)size, &launcher.setup))
         return false;
     launcher.setup.keyring = syscall(SYS_keyctl, K_KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0;

@@ -16,7 +16,9 @@
 
 #define LAUNCH_VERSION 1
 #define LAUNCH_MESSAGE_MAX 131072
-#define LAUNCH_TREES_MAX 200 /* layers and volumes of one sandbox; SCM_RIGHTS carries at most 253 descriptors */
+#define LAUNCH_TREES_MAX 180 /* layers and volumes of one sandbox; SCM_RIGHTS carries at most 253 descriptors */
+#define FROZEN_MAX 64 /* layers of other sandboxes below one */
+#define HANDED_MAX (2 + FROZEN_MAX + LAUNCH_TREES_MAX) /* channel, status, frozen layers, opened layers and volumes */
 #define GROUPS_MAX 16 /* control groups of one sandbox */
 
 enum { MESSAGE_SETUP = 1, MESSAGE_LAUNCH = 2 };
@@ -48,8 +50,16 @@ struct launch_request {
     bool host_network;
     uint64_t disk, inodes;
     uint32_t processes;
+    size_t trees; /* how many layers and volumes it names */
     const char *fields;
     size_t fields_size;
+};
+
+/* Detached mounts: what lies below a sandbox. */
+struct trees {
+    int opened[LAUNCH_TREES_MAX]; /* the request's layers and volumes, in its order */
+    int frozen[FROZEN_MAX];
+    size_t frozen_count;
 };
 
 /* Tags of both messages: docs/launcher.md. */
@@ -81,6 +91,7 @@ enum {
     LAUNCH_VOLUME,
     LAUNCH_GROUP,
     LAUNCH_GROUP_WRITE,
+    LAUNCH_FROZEN,
 };
 
 /* launch_fields.c */
@@ -121,9 +132,10 @@ void blank_make(const struct launch_setup *setup, const struct launch_request *r
                 struct blank *out);
 /* Closes what the launcher holds of it. */
 void blank_close(struct blank *blank);
-/* Makes a sandbox of it. `message` is the request as it was received. */
+/* Makes a sandbox of it. `message` is the request as it was received, `fds` the channel, the status socket and frozen
+ * layers. */
 void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
-                  struct blank *blank, const int fds[2]);
+                  struct blank *blank, const int *fds, size_t count);
 /* Removes directories from the last to the first. What is left to do stays in the list. True when nothing is left. */
 bool groups_remove(char *groups, size_t *size);
 
@@ -136,14 +148,15 @@ _Noreturn void launch_fail(const char *step, const char *what);
 /* A detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that its ids are mapped
  * through, where its file system can do that. */
 int mounts_open_tree(const char *path, int userns);
-/* The stage: the writable layer's file system with the sandbox's /dev and /proc in it. Becomes the current directory. */
-void mounts_stage(const struct launch_setup *setup);
+/* The stage: the writable layer's file system with the sandbox's /dev and /proc in it. Becomes the current directory.
+ * Returns a detached mount of the directory that will hold what the sandbox writes over its template, and nothing else. */
+int mounts_stage(const struct launch_setup *setup);
 /* The stage becomes the root: nothing of the host's tree is left in the mount namespace. */
 void mounts_leave_host(void);
 /* The layers and volumes of the request, where the launcher could not open them. Before the host's tree is left. */
-void mounts_open_trees(const struct launch_request *request, int *trees);
+void mounts_open_trees(const struct launch_request *request, struct trees *trees);
 /* On the stage: the sandbox's root, which becomes the process's. */
-void mounts_root(const struct launch_request *request, const int *trees);
+void mounts_root(const struct launch_request *request, const struct trees *trees);
 /* Enters a directory of `root` that must not be a link; makes it if it is missing. */
 void mounts_enter(int root, const char *name);
 void mounts_dev(const struct launch_setup *setup);

@@ -22,7 +22,7 @@
 
 /* Not on the stack, and not cleared: what is not used of it takes no memory. */
 static char message[LAUNCH_MESSAGE_MAX + 1];
-static int sync_socket = -1, channel = -1, status = -1;
+static int sync_socket = -1, channel = -1, status = -1, layer = -1;
 
 static void check(long result, const char *step, const char *what)
 {
@@ -33,7 +33,7 @@ static void check(long result, const char *step, const char *what)
 /* The launcher's next message and its descriptors, at most `most` of them; how many there were. */
 static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size_t most)
 {
-    char control[CMSG_SPACE((LAUNCH_TREES_MAX + 2) * sizeof(int))];
+    char control[CMSG_SPACE(HANDED_MAX * sizeof(int))];
     struct iovec part = {into, size};
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
                           .msg_controllen = CMSG_SPACE(most * sizeof(int))};
@@ -69,20 +69,25 @@ static struct release await_release(void)
     return release;
 }
 
-/* Waits for the request, which brings the client's ends along. Returns how many layers and volumes came with it. */
-static size_t await_request(struct launch_request *request, int *trees)
+/* Waits for the request, which brings along the client's ends, frozen layers, and where the launcher opens them the
+ * layers and volumes. */
+static void await_request(bool opened, struct launch_request *request, struct trees *trees)
 {
-    int fds[LAUNCH_TREES_MAX + 2];
+    int fds[HANDED_MAX];
     ssize_t size;
-    size_t count = receive(message, LAUNCH_MESSAGE_MAX, &size, fds, LAUNCH_TREES_MAX + 2);
+    size_t count = receive(message, LAUNCH_MESSAGE_MAX, &size, fds, HANDED_MAX);
 
     message[size] = '\0';
     if (count < 2 || !launch_read(message, (size_t)size, request))
         _exit(1);
     channel = fds[0];
     status = fds[1];
-    memcpy(trees, fds + 2, (count - 2) * sizeof(int));
-    return count - 2;
+    size_t here = opened ? request->trees : 0;
+    if (count - 2 < here || count - 2 - here > FROZEN_MAX)
+        _exit(1);
+    trees->frozen_count = count - 2 - here;
+    memcpy(trees->frozen, fds + 2, trees->frozen_count * sizeof(int));
+    memcpy(trees->opened, fds + 2 + trees->frozen_count, here * sizeof(int));
 }
 
 _Noreturn void launch_fail(const char *step, const char *what)
@@ -95,8 +100,8 @@ _Noreturn void launch_fail(const char *step, const char *what)
         size = sizeof text - 1;
     if (status < 0) { /* a blank that failed tells the first one who asks for a sandbox */
         struct launch_request request;
-        int trees[LAUNCH_TREES_MAX];
-        await_request(&request, trees);
+        struct trees trees;
+        await_request(false, &request, &trees);
     }
     send(status, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
     char place[400];
@@ -191,15 +196,37 @@ static void last_descriptors(void)
     check(null, "open", "/dev/null");
     for (int fd = 0; fd < 3; fd++)
         check(dup2(null, fd), "open", "/dev/null");
-    if (channel != 3) {
-        if (status == 3)
-            check(status = fcntl(3, F_DUPFD_CLOEXEC, 4), "duplicate", "status");
+    check(status = fcntl(status, F_DUPFD_CLOEXEC, 6), "duplicate", "status");
+    check(layer = fcntl(layer, F_DUPFD_CLOEXEC, 6), "duplicate", "writable layer");
+    if (channel != 3)
         check(dup3(channel, 3, O_CLOEXEC), "duplicate", "channel");
-        channel = 3;
-    }
-    if (status > 4)
-        check(syscall(SYS_close_range, 4, (unsigned)status - 1, 0), "close descriptors", "");
-    check(syscall(SYS_close_range, (unsigned)status + 1, ~0u, 0), "close descriptors", "");
+    check(dup3(status, 4, O_CLOEXEC), "duplicate", "status");
+    check(dup3(layer, 5, O_CLOEXEC), "duplicate", "writable layer");
+    channel = 3, status = 4, layer = 5;
+    check(syscall(SYS_close_range, 6, ~0u, 0), "close descriptors", "");
+}
+
+/* The last word before it becomes the guest, with the layer that it writes to: from here on the client owns that, and can
+ * keep it when the sandbox has ended. */
+static void report_ready(const struct release *release)
+{
+    struct {
+        char tag;
+        struct release release;
+    } __attribute__((packed)) ready = {'R', *release};
+    union {
+        struct cmsghdr head;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {&ready, sizeof ready};
+    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                           .msg_controllen = sizeof control.space};
+
+    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.head), &layer, sizeof layer);
+    check(sendmsg(status, &words, MSG_NOSIGNAL), "report", "");
+    close(status);
+    close(layer);
 }
 
 static void confine(const struct launch_setup *setup)
@@ -226,7 +253,7 @@ static void make_blank(const struct launch_setup *setup, bool host_network, int 
     await_release(); /* the ids are mapped */
     become_root(setup);
     die_with_launcher(launcher);
-    mounts_stage(setup);
+    check(layer = mounts_stage(setup), "take hold of writable layer", "");
     if (setup->full_ids)
         mounts_leave_host();
     if (!host_network)
@@ -241,29 +268,24 @@ static void make_blank(const struct launch_setup *setup, bool host_network, int 
 
 _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_network, int sync, int launcher)
 {
-    int trees[LAUNCH_TREES_MAX];
+    struct trees trees;
     struct launch_request request;
-    struct {
-        char tag;
-        struct release release;
-    } __attribute__((packed)) ready = {.tag = 'R'};
 
     sync_socket = sync;
     make_blank(setup, host_network, launcher);
-    await_request(&request, trees);
+    await_request(setup->full_ids, &request, &trees);
     if (!setup->full_ids) {
-        mounts_open_trees(&request, trees);
+        mounts_open_trees(&request, &trees);
         mounts_leave_host();
     }
-    mounts_root(&request, trees);
+    mounts_root(&request, &trees);
     check(sethostname(request.hostname, strlen(request.hostname)), "set hostname", request.hostname);
     lower_limits(&request);
-    ready.release = await_release();
+    struct release release = await_release();
     check(unshare(CLONE_NEWCGROUP), "make namespaces", "cgroup");
     prctl(PR_SET_NAME, "proofbox-guest", 0, 0, 0);
     last_descriptors();
     confine(setup);
-    check(send(status, &ready, sizeof ready, MSG_NOSIGNAL), "report", "");
-    close(status);
+    report_ready(&release);
     guest_main(3, 0);
 }

@@ -76,7 +76,6 @@ bool launch_read(const char *message, size_t size, struct launch_request *out)
     const char *at = message + 1, *end = message + size;
     struct item item;
     int more;
-    size_t trees = 0;
 
     *out = (struct launch_request){.fields = at, .fields_size = size - 1};
     while ((more = item_next(&at, end, &item)) > 0) {
@@ -90,10 +89,11 @@ bool launch_read(const char *message, size_t size, struct launch_request *out)
         case LAUNCH_PROCESSES: out->processes = (uint32_t)number; break;
         case LAUNCH_LAYER:
         case LAUNCH_VOLUME:
-            if (!item_second(&item) || ++trees > LAUNCH_TREES_MAX)
+            if (!item_second(&item) || ++out->trees > LAUNCH_TREES_MAX)
                 return false;
             break;
         case LAUNCH_GROUP: break;
+        case LAUNCH_FROZEN:
         case LAUNCH_GROUP_WRITE:
             if (!item_second(&item))
                 return false;

@@ -235,7 +235,7 @@ static bool open_trees(const struct launch_request *request, struct blank *out, 
 
 static bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count)
 {
-    char control[CMSG_SPACE((LAUNCH_TREES_MAX + 2) * sizeof(int))];
+    char control[CMSG_SPACE(HANDED_MAX * sizeof(int))];
     struct iovec part = {(void *)(uintptr_t)words, size};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
 
@@ -332,20 +332,31 @@ void blank_close(struct blank *blank)
     blank->sync = blank->userns = -1;
 }
 
-void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
-                  struct blank *blank, const int fds[2])
+/* Frozen layers belong to another sandbox's ids, which count from 0 in the namespace that their file system was made in. */
+static bool map_frozen(struct blank *out, const int *layers, size_t count)
 {
-    int handed[LAUNCH_TREES_MAX + 2] = {fds[0], fds[1]};
+    struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)out->userns};
+    for (size_t i = 0; i < count; i++)
+        if (syscall(SYS_mount_setattr, layers[i], "", K_AT_EMPTY_PATH, &attributes, sizeof attributes) < 0)
+            return failed(out->error, "map ids of", "frozen layer");
+    return true;
+}
+
+void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
+                  struct blank *blank, const int *fds, size_t given)
+{
+    int handed[HANDED_MAX];
     size_t count = 0;
     struct joins joins = {.count = 0};
 
-    if (setup->full_ids)
-        open_trees(request, blank, handed + 2, &count);
+    memcpy(handed, fds, given * sizeof *fds);
+    if (setup->full_ids && map_frozen(blank, fds + 2, given - 2))
+        open_trees(request, blank, handed + given, &count);
     /* It goes on as soon as it has the request: the control groups are made in parallel. */
-    if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, count + 2))
+    if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, given + count))
         failed(blank->error, "release", NULL);
     while (count)
-        close(handed[2 + --count]);
+        close(handed[given + --count]);
     if (!blank->error[0])
         make_groups(request, blank, &joins);
     release(blank, &joins);

@@ -1,6 +1,7 @@
 /* One program with several faces, chosen by its first argument. */
 #include "guest.h"
 #include "launch.h"
+#include "layers.h"
 #include "ocienter.h"
 #include "userns.h"
 
@@ -50,6 +51,8 @@ static const struct face faces[] = {
     {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
     {"userns", userns_main},
+    {"keep-layers", keeplayers_main},
+    {"copy-layer", copylayer_main},
 };
 
 int main(int argc, char **argv)

@@ -110,7 +110,7 @@ static void attach(int tree, int target, const char *what)
           "attach", what);
 }
 
-void mounts_stage(const struct launch_setup *setup)
+int mounts_stage(const struct launch_setup *setup)
 {
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
     int context = (int)syscall(SYS_fsopen, "tmpfs", K_FSOPEN_CLOEXEC);
@@ -129,6 +129,8 @@ void mounts_stage(const struct launch_setup *setup)
     check(fchdir(stage), "enter writable layer", "");
     close(stage);
     close(context);
+    check(mkdir("layer", 0755), "make directory", "layer");
+    return (int)syscall(SYS_open_tree, AT_FDCWD, "layer", K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
 }
 
 void mounts_leave_host(void)
@@ -147,29 +149,46 @@ static void limit_stage(const struct launch_request *request)
 }
 
 struct layers {
-    char lower[8192]; /* "lowerdir=A:B:C" */
+    char lower[4096]; /* "lowerdir=A:B:C"; the kernel takes one page of options */
     size_t used;
+    char top[32];
 };
 
-static void add_lower(struct layers *layers, int index)
+static void add_lower(struct layers *layers, const char *place)
 {
-    int more = snprintf(layers->lower + layers->used, sizeof layers->lower - layers->used, "%c/%d",
-                        layers->used ? ':' : '=', index);
+    int more = snprintf(layers->lower + layers->used, sizeof layers->lower - layers->used, "%c%s",
+                        layers->used ? ':' : '=', place);
+    if (!layers->used)
+        snprintf(layers->top, sizeof layers->top, "%s", place);
     layers->used += (size_t)more;
-    if (layers->used >= sizeof layers->lower / 2) {
+    if (layers->used >= sizeof layers->lower - 256) {
         errno = E2BIG;
         launch_fail("stack layers", "");
     }
 }
 
+/* The overlay shows its upper directory's own attributes for the target: they are those of what lies below. */
+static void make_upper(const char *upper, const char *top)
+{
+    struct stat below;
+
+    check(mkdir(upper, 0755), "make upper directory", upper);
+    check(stat(top, &below), "look at layer", top);
+    if (chown(upper, below.st_uid, below.st_gid) < 0 && errno != EINVAL && errno != EPERM) /* no id of the sandbox's */
+        launch_fail("own upper directory", upper);
+    check(chmod(upper, below.st_mode & 07777), "own upper directory", upper);
+    struct timespec times[2] = {below.st_atim, below.st_mtim};
+    check(utimensat(AT_FDCWD, upper, times, 0), "own upper directory", upper);
+}
+
 /* One overlay of the layers in the current directory, all of one target. */
 static void mount_overlay(const struct layers *layers, int number)
 {
-    char options[8192 + 256], upper[64], work[64];
+    char options[sizeof layers->lower + 256], upper[64], work[64];
 
-    snprintf(upper, sizeof upper, "/upper%d", number);
+    snprintf(upper, sizeof upper, "/layer/%d", number);
     snprintf(work, sizeof work, "/work%d", number);
-    check(mkdir(upper, 0755), "make upper directory", upper);
+    make_upper(upper, layers->top);
     check(mkdir(work, 0755), "make work directory", work);
     snprintf(options, sizeof options, "lowerdir%s,upperdir=%s,workdir=%s,userxattr", layers->lower, upper, work);
     check(mount("overlay", ".", "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", options);
@@ -185,8 +204,20 @@ static bool seen_before(const struct launch_request *request, const struct item 
     return false;
 }
 
-/* All layers of one target are moved into the stage and stacked. */
-static void stack_target(const struct launch_request *request, const char *target, const int *trees, int *root,
+static void attach_frozen(const struct trees *trees)
+{
+    char place[32];
+    for (size_t i = 0; i < trees->frozen_count; i++) {
+        snprintf(place, sizeof place, "/frozen%zu", i);
+        check(mkdir(place, 0755), "make directory", place);
+        check(syscall(SYS_move_mount, trees->frozen[i], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH),
+              "attach frozen layer", "");
+        close(trees->frozen[i]);
+    }
+}
+
+/* All layers of one target are moved into the stage and stacked, and the parts of frozen ones that belong to it. */
+static void stack_target(const struct launch_request *request, const char *target, const struct trees *trees, int *root,
                          int number)
 {
     const char *at = request->fields, *end = at + request->fields_size;
@@ -196,17 +227,19 @@ static void stack_target(const struct launch_request *request, const char *targe
     int index = -1;
 
     while (item_next(&at, end, &item) > 0) {
-        if (item.tag != LAUNCH_LAYER && item.tag != LAUNCH_VOLUME)
+        index += item.tag == LAUNCH_LAYER || item.tag == LAUNCH_VOLUME;
+        if ((item.tag != LAUNCH_LAYER && item.tag != LAUNCH_FROZEN) || strcmp(item.value.at, target) != 0)
             continue;
-        index++;
-        if (item.tag != LAUNCH_LAYER || strcmp(item.value.at, target) != 0)
-            continue;
-        snprintf(place, sizeof place, "/%d", index);
-        check(mkdir(place, 0755), "make directory", place);
-        check(syscall(SYS_move_mount, trees[index], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "attach layer",
-              item_second(&item));
-        close(trees[index]);
-        add_lower(&layers, index);
+        if (item.tag == LAUNCH_FROZEN) {
+            snprintf(place, sizeof place, "/frozen%.16s", item_second(&item));
+        } else {
+            snprintf(place, sizeof place, "/%d", index);
+            check(mkdir(place, 0755), "make directory", place);
+            check(syscall(SYS_move_mount, trees->opened[index], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH),
+                  "attach layer", item_second(&item));
+            close(trees->opened[index]);
+        }
+        add_lower(&layers, place);
     }
     errno = 0;
     if (!layers.used)
@@ -240,7 +273,7 @@ static void attach_volume(int root, const struct item *volume, int tree)
     close(tree);
 }
 
-void mounts_open_trees(const struct launch_request *request, int *trees)
+void mounts_open_trees(const struct launch_request *request, struct trees *trees)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
@@ -248,8 +281,8 @@ void mounts_open_trees(const struct launch_request *request, int *trees)
 
     while (item_next(&at, end, &item) > 0)
         if (item.tag == LAUNCH_LAYER || item.tag == LAUNCH_VOLUME) {
-            trees[count] = mounts_open_tree(item_second(&item), -1);
-            check(trees[count++], item.tag == LAUNCH_LAYER ? "open layer" : "open volume", item_second(&item));
+            trees->opened[count] = mounts_open_tree(item_second(&item), -1);
+            check(trees->opened[count++], item.tag == LAUNCH_LAYER ? "open layer" : "open volume", item_second(&item));
         }
 }
 
@@ -259,13 +292,14 @@ static void move_in(int root, const char *name, const char *stage)
     check(mount(stage, ".", NULL, MS_MOVE, NULL), "attach", stage);
 }
 
-void mounts_root(const struct launch_request *request, const int *trees)
+void mounts_root(const struct launch_request *request, const struct trees *trees)
 {
     const char *at = request->fields, *end = at + request->fields_size;
     struct item item;
     int root = -1, number = 0, index = 0;
 
     limit_stage(request);
+    attach_frozen(trees);
     check(mkdir("/root", 0755), "make directory", "root");
     stack_target(request, "/", trees, &root, number++);
     while (item_next(&at, end, &item) > 0)
@@ -275,7 +309,7 @@ void mounts_root(const struct launch_request *request, const int *trees)
     move_in(root, "proc", "/proc");
     for (at = request->fields; item_next(&at, end, &item) > 0;) {
         if (item.tag == LAUNCH_VOLUME)
-            attach_volume(root, &item, trees[index]);
+            attach_volume(root, &item, trees->opened[index]);
         index += item.tag == LAUNCH_LAYER || item.tag == LAUNCH_VOLUME;
     }
     check(fchdir(root), "enter root", "");

@@ -255,20 +255,12 @@ static void fix_cgroups(void)
 /* Root of a user namespace: of the client's, whose ids are mapped; or alone in one, where our one id stands for root's. */
 static void become_root(void)
 {
-    char map[64];
     if (plan.userns >= 0) {
         check(userns_enter(plan.userns), "enter user namespace", "");
         check(setgroups(0, NULL), "drop groups", ""); /* the host's groups would go on to count inside */
         return;
     }
-    uid_t uid = geteuid();
-    gid_t gid = getegid();
-    check(unshare(CLONE_NEWUSER), "make user namespace", "");
-    write_file("/proc/self/setgroups", "deny");
-    snprintf(map, sizeof map, "0 %u 1", uid);
-    write_file("/proc/self/uid_map", map);
-    snprintf(map, sizeof map, "0 %u 1", gid);
-    write_file("/proc/self/gid_map", map);
+    check(userns_alone(), "make user namespace", "");
 }
 
 /* Its standard descriptors are pipes: crun makes the sandbox's root their owner, and the /dev/null that we have is the host's. */

@@ -9,5 +9,7 @@ int userns_main(int argc, char **argv);
 
 /* Becomes root of such a namespace, before anything else is done. 0, or -1 with errno. */
 int userns_enter(int fd);
+/* Alone in a new one, where our one id stands for root's. 0, or -1 with errno. */
+int userns_alone(void);
 
 #endif

@@ -330,10 +330,38 @@ class Command:
             yield piece
 
 
-class Sandbox:
+class Forking:
+    """See ``proofbox.sandbox.fork.Forking``."""
+
+    def __init__(self, loop: Loop, inner: api.Sandbox) -> None:
+        self._forking_loop = loop
+        self._forking = inner
+
+    @property
+    def frozen(self) -> bool:
+        return self._forking.frozen
+
+    def freeze(self) -> None:
+        self._forking_loop.call(self._forking.freeze)
+
+    def fork(
+        self, count: int = 1, *, limits: Limits | None = None, memory: bool = False
+    ) -> AbstractContextManager[tuple[Sandbox, ...]]:
+        return _Opened(
+            lambda: self._forking.fork(count, limits=limits, memory=memory),
+            lambda loop, children: tuple(Sandbox(loop, child) for child in children),
+            self._forking_loop,
+        )
+
+    def snapshot(self, name: str | None = None) -> Template:
+        return self._forking_loop.call(self._forking.snapshot, name)
+
+
+class Sandbox(Forking):
     """See ``proofbox.sandbox.api.Sandbox``. Made by ``open_sandbox``."""
 
     def __init__(self, loop: Loop, inner: api.Sandbox) -> None:
+        super().__init__(loop, inner)
         self._loop = loop
         self._inner = inner
         self.id = inner.id

@@ -19,10 +19,11 @@ from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.outcome import Exited, Killed
 from proofbox.runtime import registry
 from proofbox.runtimes.fake import FakeRuntime, Faults
-from proofbox.sandbox import api, commands, connection, files, host, pool
+from proofbox.sandbox import api, commands, connection, files, fork, host, pool
 
 TWINS = [
     (sync.Sandbox, api.Sandbox),
+    (sync.Forking, fork.Forking),
     (sync.Command, commands.Command),
     (sync.Files, files.Files),
     (sync.Connection, connection.Connection),
@@ -35,6 +36,7 @@ CHANGED = {
     ("read_into", "sink"): "Callable[[bytes], object]",
     ("output", "return"): "Iterator[tuple[int, bytes]]",
     ("claim", "return"): "AbstractContextManager[Sandbox]",
+    ("fork", "return"): "AbstractContextManager[tuple[Sandbox, ...]]",
 }
 """Where the type has to differ: what is iterated or called is not awaited here."""
 

@@ -32,3 +32,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     user: str = "root"
     facts: dict[str, str] = {}
     """For the record: for ``host`` the distribution, its version, how many packages, the digest of their list."""
+
+
+def targets(template: Template) -> tuple[str, ...]:
+    """Where its layers appear, "/" first: by its place here a target is named in a sandbox's writable layer."""
+    return tuple(dict.fromkeys(("/", *(layer.target for layer in template.layers))))

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from proofbox.host.layers import Written
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import Usage
@@ -102,6 +104,46 @@ class CanObserve(Protocol):
         """Its processes as this host numbers them, guest included, and what ``usage`` says. Empty once it is gone.
 
         About a tenth of a millisecond, no wait.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A layer between a template and a sandbox: a directory of the host, or a detached mount (which it uses up).
+
+    In it lies one directory for each of the template's targets, by number: see ``model.template.targets``. Owners in a
+    mount count from ``base``, or, ``mapped``, from 0 in the user namespace that its file system belongs to.
+    """
+
+    directory: str = ""
+    mount: int = -1
+    base: int = 0
+    mapped: bool = True
+
+
+@runtime_checkable
+class CanLayer(Protocol):
+    """A runtime whose sandboxes' writable layers outlive them, and can lie below others'."""
+
+    async def create_above(self, spec: SandboxSpec, template: Template, below: Sequence[Below]) -> Handle:
+        """As ``create``, with these layers over the template's, the first one on top. They are read, never written.
+
+        The mounts in them still belong to the caller, who closes its descriptors after this.
+        """
+        ...
+
+    def layer(self, handle: Handle) -> Written:
+        """What it writes over its template, also after its end, until ``destroy``: ``hold`` it to have it longer.
+
+        Raises ``SandboxLost`` if there is none, as it never came up.
+        """
+        ...
+
+    def paused(self, handle: Handle) -> AbstractAsyncContextManager[None]:
+        """While this is open no process of it runs; afterwards those run that did before, whatever happens between.
+
+        Raises ``Busy`` if they do not stop in time; they run on then.
         """
         ...
 

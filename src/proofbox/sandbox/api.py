@@ -14,6 +14,7 @@ from proofbox.model.template import Template
 from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands
 from proofbox.sandbox.connection import Connection, open_connection
 from proofbox.sandbox.files import FileInfo, Files
+from proofbox.sandbox.fork import Forking, Origin
 from proofbox.sandbox.given import as_seconds
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.result import CommandResult
@@ -27,15 +28,16 @@ if TYPE_CHECKING:
 KILL_ALL_SECONDS = 10.0
 
 
-class Sandbox:
-    """One sandbox that is live until it is closed, lost, or at its wall limit. Made by ``Host.open_sandbox``.
+class Sandbox(Forking):
+    """One sandbox that is live until it is closed, lost, frozen or at its wall limit. Made by ``Host.open_sandbox``.
 
     Every method raises ``SandboxLost`` once it is gone, with the reason. Any number of tasks may use it at once.
     """
 
-    def __init__(self, host: Host, template: Template, life: Life, setting: Setting) -> None:
+    def __init__(self, host: Host, life: Life, setting: Setting, origin: Origin) -> None:
+        super().__init__(host, origin)
         self.host = host
-        self.template = template
+        self.template: Template = origin.order.template
         self.spec: SandboxSpec = life.spec
         self.id = life.spec.id
         self.timings = life.timings

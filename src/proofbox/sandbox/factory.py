@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import anyio
@@ -14,10 +15,12 @@ from proofbox.errors import Busy, InvalidInput
 from proofbox.host.memory import available_memory
 from proofbox.kit.clock import paused
 from proofbox.model.limits import Limits
-from proofbox.runtime.contract import OwnDirectory, Runtime
+from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.fork import Origin
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order, check_id
+from proofbox.sandbox.stack import Stack
 
 if TYPE_CHECKING:
     from proofbox.sandbox.host import Host
@@ -44,10 +47,19 @@ class Factory:
         """What a handle of this runtime is; known from the first one on."""
         self._places: RunVar[anyio.Semaphore] = RunVar(f"proofbox makes {runtime.name}")
 
-    async def make(self, order: Order, ident: str, held: float = 0.0) -> Life:
+    async def make(
+        self,
+        order: Order,
+        ident: str,
+        held: float = 0.0,
+        *,
+        stack: Stack | None = None,
+        below: Sequence[Below] = (),
+    ) -> Life:
         """A live one, which whoever asked has to ``end``. Those before it in the queue are made first.
 
-        With ``held`` its clocks stand until ``begin``, which must come within so many seconds. Raises ``InvalidInput``
+        With ``held`` its clocks stand until ``begin``, which must come within so many seconds. ``stack`` is what lies
+        between it and its template, ``below`` the same for the runtime. Raises ``InvalidInput``
         (the id), ``Busy``, ``Refused``, ``CreateFailed``; then, and when cancelled, nothing is left.
         """
         check_id(ident)
@@ -55,7 +67,7 @@ class Factory:
             raise InvalidInput(f"sandbox id {ident!r} is in use by a live sandbox of this process")
         self._reserve(order.spec.limits)
         spec = msgspec.structs.replace(order.spec, id=ident)
-        life = Life(self._runtime, spec, order.template, held=held, on_ended=self._forget)
+        life = Life(self._runtime, spec, order.template, held=held, on_ended=self._forget, stack=stack, below=below)
         self.lives.add(life)
         _all.add(life)
         try:
@@ -77,7 +89,7 @@ class Factory:
             start = os.fsencode(cast(OwnDirectory, life.handle).cwd)
             setting.cwd = start if order.cwd is None else order.cwd
         setting.cwd = posixpath.normpath(posixpath.join(start, setting.cwd))
-        return Sandbox(self._host, order.template, life, setting)
+        return Sandbox(self._host, life, setting, Origin(self, order, life))
 
     def _turn(self) -> anyio.Semaphore:
         places = self._places.get(None)

@@ -13,6 +13,7 @@ from typing import Final
 import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
+from proofbox.host.layers import close_keeper
 from proofbox.kit.clock import paused
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
 from proofbox.model.spec import Level, Network, Volume
@@ -165,6 +166,7 @@ class Host:
         await anyio.to_thread.run_sync(reap_in_background().join)
         if not any(pid == os.getpid() for pid, *_ in _hosts):
             await registry.close()
+            await anyio.to_thread.run_sync(close_keeper)
 
     @asynccontextmanager
     async def _open(self, asked: Asked, ident: str) -> AsyncIterator[Sandbox]:

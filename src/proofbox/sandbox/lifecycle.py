@@ -15,29 +15,34 @@ from typing import Final, Literal, TypeVar, cast
 
 import anyio
 
-from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, SandboxLost
+from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, Refused, SandboxLost
 from proofbox.kit.loop import Background, Stop, later
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import CanCountEvents, CanObserve, Ended, Handle, Runtime
+from proofbox.runtime.contract import Below, CanCountEvents, CanLayer, CanObserve, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
 from proofbox.sandbox.clocks import start_clocks
+from proofbox.sandbox.stack import Stack
 
 log = logging.getLogger("proofbox.sandbox")
 
-State = Literal["new", "creating", "starting", "connecting", "live", "ending", "ended"]
+State = Literal["new", "creating", "starting", "connecting", "live", "freezing", "frozen", "ending", "ended"]
 
 MOVES: Final[dict[State, frozenset[State]]] = {
     "new": frozenset({"creating", "ending"}),
     "creating": frozenset({"starting", "ending"}),
     "starting": frozenset({"connecting", "ending"}),
     "connecting": frozenset({"live", "ending"}),
-    "live": frozenset({"ending"}),
+    "live": frozenset({"freezing", "ending"}),
+    "freezing": frozenset({"frozen", "ending"}),
+    "frozen": frozenset({"ending"}),
     "ending": frozenset({"ended"}),
     "ended": frozenset(),
 }
 """Every state leads to the end, and nothing leads back: no sandbox is ever used twice."""
+
+OVER: Final[frozenset[State]] = frozenset({"ending", "ended"})
 
 CREATE_SECONDS: Final = 60.0
 START_SECONDS: Final = 30.0
@@ -57,7 +62,8 @@ class Life:
     """One sandbox from nothing to nothing. ``channel`` is there as long as it is live.
 
     With ``held`` it is made ahead: its clocks stand until ``begin``, which must come within so many seconds after
-    ``open``. ``on_ended`` is called once, when it is gone.
+    ``open``. ``on_ended`` is called once, when it is gone. ``below`` is what the runtime needs to put it over
+    ``stack``.
     """
 
     def __init__(
@@ -68,8 +74,13 @@ class Life:
         *,
         held: float = 0.0,
         on_ended: Callable[[Life], None] | None = None,
+        stack: Stack | None = None,
+        below: Sequence[Below] = (),
     ) -> None:
         self.spec = spec
+        self.stack = Stack() if stack is None else stack.hold()
+        """What lies between it and its template; let go when it has ended."""
+        self._below = below
         self.state: State = "new"
         self.timings: dict[str, float] = {}
         self.handle: Handle | None = None
@@ -92,13 +103,22 @@ class Life:
     @property
     def channel(self) -> Channel:
         """Raises ``SandboxLost`` with the reason if the sandbox is not live."""
-        if self.state != "live" or self._channel is None:
+        self._require_live()
+        assert self._channel is not None
+        return self._channel
+
+    @property
+    def frozen(self) -> bool:
+        """All its processes are gone, and what it wrote is kept."""
+        return self.state == "frozen"
+
+    def _require_live(self) -> None:
+        if self.state != "live":
             raise (
                 copy.copy(self._error)
                 if self._error
                 else SandboxLost(f"sandbox {self.spec.id} is {self.state}, not live", "cancelled")
             )
-        return self._channel
 
     async def open(self) -> None:
         """Create, start, connect, greet. Raises ``CreateFailed``; then, and when cancelled, nothing of it is left."""
@@ -141,6 +161,50 @@ class Life:
             return
         await self._ending.finish()
 
+    async def freeze(self) -> None:
+        """Ends all its processes and keeps what it wrote. See ``Sandbox.freeze``."""
+        if self.frozen:
+            return
+        self._require_live()
+        layering = self._layering()
+        self._error = SandboxLost(f"sandbox {self.spec.id} is frozen: it runs nothing any more", "frozen")
+        self._move("freezing")
+        self._close(self._error)
+        freezing = Background(lambda: self._stop(layering), f"proofbox freezes {self.spec.id}")
+        await freezing.finish()
+        if not self.frozen:
+            raise copy.copy(self._error)
+
+    async def _stop(self, layering: CanLayer) -> None:
+        assert self.handle is not None
+        try:
+            await self._runtime.stop(self.handle)
+            layering.layer(self.handle)
+        except ProofboxError as error:
+            self.lose(SandboxLost(f"sandbox {self.spec.id} could not be frozen, and was ended: {error}", "host"))
+        else:
+            if self.state == "freezing":  # else it was closed meanwhile
+                self._move("frozen")
+
+    def layering(self) -> tuple[CanLayer, Handle]:
+        """What keeps the layer of a live or frozen one, and its handle. Raises ``Refused`` where nothing does."""
+        if not self.frozen:
+            self._require_live()
+        return self._layering(), self._held_by_runtime()
+
+    def _layering(self) -> CanLayer:
+        if not _layers(type(self._runtime)):
+            raise Refused(
+                f"sandbox {self.spec.id}",
+                (f"runtime {self._runtime.name!r} keeps no layer of what a sandbox writes (native, crun and runc do)",),
+            )
+        return cast(CanLayer, self._runtime)
+
+    def _held_by_runtime(self) -> Handle:
+        if self.handle is None or self.state in OVER:
+            raise copy.copy(self._error) if self._error else SandboxLost(f"sandbox {self.spec.id} is over", "cancelled")
+        return self.handle
+
     async def wait(self) -> SandboxLost:
         """Waits until it is gone; the reason. Safe to cancel."""
         await self._gone.wait()
@@ -148,7 +212,7 @@ class Life:
 
     def lose(self, error: SandboxLost) -> None:
         """Fails all who wait at once and ends the sandbox in the background. Idempotent, safe in a callback."""
-        if self.state not in ("ending", "ended"):
+        if self.state not in OVER:
             log.debug("sandbox %s: %s", self.spec.id, error)
             self._finish(error)
 
@@ -159,13 +223,7 @@ class Life:
 
     async def usage(self) -> Usage:
         """The runtime's counters. Raises ``SandboxLost`` after the end."""
-        if self.handle is None or self.state in ("ending", "ended"):
-            raise (
-                copy.copy(self._error)
-                if self._error
-                else SandboxLost(f"sandbox {self.spec.id} is {self.state}", "cancelled")
-            )
-        return await self._runtime.usage(self.handle)
+        return await self._runtime.usage(self._held_by_runtime())
 
     async def counters(self) -> Usage:
         """As ``usage``, with the two counters that every command is measured by and whatever else comes with them."""
@@ -206,7 +264,9 @@ class Life:
                 self._late = CreateFailed(f"{message}; the host is overloaded, or `proofbox doctor` tells why", phase)
 
     async def _create(self) -> Handle:
-        return await self._runtime.create(self.spec, self._template)
+        if not self._below:
+            return await self._runtime.create(self.spec, self._template)
+        return await self._layering().create_above(self.spec, self._template, self._below)
 
     async def _start(self) -> None:
         assert self.handle is not None
@@ -244,7 +304,7 @@ class Life:
     async def _explain(self) -> None:
         """The channel has ended: asks the runtime why, so that whoever waits gets the reason and not the symptom."""
         ended: Ended | None = None
-        if self.handle is not None and self.state not in ("ending", "ended"):
+        if self.handle is not None and self.state == "live":
             with anyio.move_on_after(EXPLAIN_SECONDS):
                 ended = await self._runtime.wait(self.handle)
         fatal = self._channel.fatal if self._channel is not None else ""
@@ -267,20 +327,24 @@ class Life:
             self.lose(SandboxLost(f"{where} is gone: {fatal or _status(ended)}", "guest"))
 
     def _finish(self, error: SandboxLost | None) -> None:
-        if self.state in ("ending", "ended"):
+        if self.state in OVER:
             return
         self._error = error or SandboxLost(f"sandbox {self.spec.id} was closed", "cancelled")
         self._move("ending")
+        self._close(self._error)
+        if self.handle is None:
+            self._move("ended")
+        else:
+            self._ending = Background(self._destroy, f"proofbox end of {self.spec.id}")
+
+    def _close(self, error: SandboxLost) -> None:
+        """Nothing is asked of it any more, and nothing counts."""
         if self._stop_wall is not None:
             self._stop_wall()
         if self._stop_clocks is not None:
             self._stop_clocks()
         if self._channel is not None:
-            self._channel.fail(self._error)
-        if self.handle is None:
-            self._move("ended")
-        else:
-            self._ending = Background(self._destroy, f"proofbox end of {self.spec.id}")
+            self._channel.fail(error)
 
     async def _destroy(self) -> None:
         assert self.handle is not None
@@ -315,6 +379,7 @@ class Life:
             )
         self.state = state
         if state == "ended":
+            self.stack.release()
             self._gone.set()
             if self._on_ended is not None:
                 self._on_ended(self)
@@ -324,6 +389,11 @@ class Life:
 def _counts(runtime: type[Runtime]) -> bool:
     """Asked once for each kind: a check against a Protocol takes as long as a system call."""
     return issubclass(runtime, CanCountEvents)
+
+
+@cache
+def _layers(runtime: type[Runtime]) -> bool:
+    return issubclass(runtime, CanLayer)
 
 
 @cache

@@ -38,6 +38,8 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 ENV: Final[Mapping[str, str]] = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of a template that brings none."""
+OVER: Final = "over"
+"""The fact that names the template at the bottom of one that was made over another."""
 
 
 class Store:
@@ -77,28 +79,32 @@ class Store:
         user: str = "root",
         facts: Mapping[str, str],
         name: str | None = None,
+        over: Template | None = None,
     ) -> Template:
         """A template of kept layers: target and digest of each, of one target the first on top. Durable and pinned.
 
-        Its digest covers the layers, ``env``, ``cwd`` and ``user``; ``facts`` are for the record, and those of the last
-        maker count. ``name``, if given, stands for it afterwards. Raises ``InvalidInput`` for a bad name or a layer
+        They lie over those of another template, where one is given. Its digest covers the layers, ``env``, ``cwd`` and
+        ``user``; ``facts`` are for the record, and those of the last maker count. ``name``, if given, stands for it
+        afterwards. Raises ``InvalidInput`` for a bad name or a layer
         that is not there, ``StoreFailed``; the name is as it was then. Safe to repeat.
         """
         if name is not None:
             check_name(name)
         stacked = tuple(layers)
-        if not any(target == "/" for target, _ in stacked):
+        if over is None and not any(target == "/" for target, _ in stacked):
             raise InvalidInput(f"template {name or ''}: none of its layers is at '/'")
-        about = msgspec.json.encode(["template", 1, stacked, sorted(env.items()), cwd, user])
+        lower = () if over is None else over.layers
+        bottom = [] if over is None else [over.digest]
+        about = msgspec.json.encode(["template", 1, stacked, sorted(env.items()), cwd, user, *bottom])
         digest = f"sha256:{hashlib.sha256(about).hexdigest()}"
         template = Template(
             digest=digest,
             name=name or digest,
-            layers=tuple(Layer(target, "", layer) for target, layer in stacked),
+            layers=(*(Layer(target, "", layer) for target, layer in stacked), *lower),
             env=dict(env),
             cwd=cwd,
             user=user,
-            facts=dict(facts),
+            facts=dict(facts) | ({} if over is None else {OVER: _bottom(over)}),
         )
         try:
             self._record(template)
@@ -288,8 +294,20 @@ class Store:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             raise StoreFailed(f"template {name!r}: {file}: {error}; remove it and import it again") from error
+        self._check_bottom(stored, name)
         placed = self._placed(stored)
         return placed if DIGEST.fullmatch(name) else msgspec.structs.replace(placed, name=name)
+
+    def _check_bottom(self, template: Template, name: str) -> None:
+        """Directories of the host's are not the store's: what lies over them is good while they are as they were."""
+        if template.name == host.NAME or all(layer.digest for layer in template.layers):
+            return
+        now = self._host().digest
+        if template.facts.get(OVER) != now:
+            raise StoreFailed(
+                f"template {name!r} lies over this host as {template.facts.get(OVER)}, and that is {now} now: "
+                "packages have changed; make it again"
+            )
 
     def _placed(self, template: Template) -> Template:
         """With the host paths of its layers."""
@@ -320,6 +338,10 @@ class Store:
     def _forget(self, digest: str) -> None:
         self._file(digest).unlink(missing_ok=True)
         sync_directory(self._templates)
+
+
+def _bottom(template: Template) -> str:
+    return template.facts.get(OVER, template.digest)
 
 
 def check_name(name: str) -> None:

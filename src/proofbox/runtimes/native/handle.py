@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
+from typing import Final
 
 import anyio
 
 from proofbox.host.cgroup import Plan
 from proofbox.host.cgroup_events import EventCounters
+from proofbox.host.idmap import find_ids
+from proofbox.host.layers import Written
 from proofbox.kit.loop import Stop, later, watch_readable
 from proofbox.runtimes.native.launcher import Launcher
 from proofbox.runtimes.native.messages import End, Failed, Ready, decode_report
+
+_ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(4)
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +44,8 @@ class NativeHandle:
     started: bool = False
     asked: bool = False
     oom: bool = False
+    layer: Written | None = None
+    """What it writes over its template, as soon as it is ready."""
     counters: EventCounters = field(init=False)
     waiting: int = 0
     _news: anyio.Event | None = None
@@ -78,6 +86,9 @@ class NativeHandle:
         self._stop_watch()
         self.status.close()
         self.counters.close()
+        if self.layer is not None:
+            self.layer.release()
+            self.layer = None
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -94,17 +105,21 @@ class NativeHandle:
 
     def _take(self) -> None:
         try:
-            message = self.status.recv(1024)
+            message, ancillary, _, _ = self.status.recvmsg(1024, _ONE_DESCRIPTOR, socket.MSG_CMSG_CLOEXEC)
         except (BlockingIOError, InterruptedError):
             return
         except ConnectionResetError:
-            message = b""
+            message, ancillary = b"", []
+        for _, _, descriptor in ancillary:
+            self.layer = Written(int.from_bytes(descriptor, sys.byteorder))
         match decode_report(message) if message else None:
             case None:
                 self.lost = True
                 self._stop_watch()
             case Ready(pid, id_base):
                 self.ready, self.pid, self.id_base = True, pid, id_base
+                if self.layer is not None and find_ids().full:
+                    self.layer.base = id_base
             case Failed(text):
                 self.failure = self.failure or text
             case End(status, removed):

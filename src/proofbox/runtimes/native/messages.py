@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -15,15 +15,18 @@ from proofbox.host.idmap import HIGHEST, LOWEST, RANGE, Ids
 from proofbox.host.names import name_files
 from proofbox.host.subids import Extent
 from proofbox.model.spec import SandboxSpec
-from proofbox.model.template import Template
+from proofbox.model.template import Template, targets
+from proofbox.runtime.contract import Below
 
 VERSION: Final = 1
 MESSAGE_MAX: Final = 131_072
-TREES_MAX: Final = 200
+TREES_MAX: Final = 180
 """Layers and volumes of one sandbox."""
+FROZEN_MAX: Final = 64
+"""Frozen layers of others below one sandbox."""
 
 INODE_RESERVE: Final = 64
-"""Inodes that the launcher itself uses in the writable layer."""
+"""Inodes that the launcher itself uses in the writable layer, with one more for each frozen layer below."""
 
 
 class Kind(IntEnum):
@@ -66,6 +69,7 @@ class Launch(IntEnum):
     VOLUME = 8
     GROUP = 9
     GROUP_WRITE = 10
+    FROZEN = 11
 
 
 KILL: Final = b"K"
@@ -139,8 +143,12 @@ def encode_launch(
     *,
     processes: int | None,
     shown: Sequence[tuple[str, str]] = (),
+    below: Sequence[Below] = (),
 ) -> bytes:
-    """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them; ``shown`` as volumes, but theirs win."""
+    """LAUNCH: one sandbox. ``processes`` only where no cgroup limits them; ``shown`` as volumes, but theirs win.
+
+    The mounts in ``below`` come with the message, in their order.
+    """
     limits = spec.limits
     parts = [bytes([Kind.LAUNCH]), _text(Launch.ID, spec.id), _text(Launch.HOSTNAME, spec.hostname)]
     if spec.network == "host":
@@ -148,7 +156,7 @@ def encode_launch(
     if limits.disk is not None:
         parts.append(_number(Launch.DISK, limits.disk))
     if limits.inodes is not None:
-        parts.append(_number(Launch.INODES, limits.inodes + INODE_RESERVE))
+        parts.append(_number(Launch.INODES, limits.inodes + INODE_RESERVE + len(below)))
     if processes is not None:
         parts.append(_number(Launch.PROCESSES, processes))
     volumes = [(volume.target, volume.source) for volume in spec.volumes]
@@ -156,16 +164,31 @@ def encode_launch(
     if spec.network == "host":
         volumes += name_files(taken)
     volumes += [each for each in shown if each[0] not in taken]
-    if len(template.layers) + len(volumes) > TREES_MAX:
+    stacked = [*_stacked(template, below), *((Launch.LAYER, each.target, each.source) for each in template.layers)]
+    frozen = sum(each.mount >= 0 for each in below)
+    trees = sum(tag == Launch.LAYER for tag, _, _ in stacked) + len(volumes)
+    if trees > TREES_MAX or frozen > FROZEN_MAX:
         raise InvalidInput(
-            f"sandbox {spec.id}: {len(template.layers)} layers and {len(volumes)} volumes; "
-            f"the native runtime mounts {TREES_MAX} at most"
+            f"sandbox {spec.id}: {trees} layers and volumes, and {frozen} layers of other sandboxes; "
+            f"the native runtime mounts {TREES_MAX} and {FROZEN_MAX} at most"
         )
-    parts += (_pair(Launch.LAYER, layer.target, layer.source) for layer in template.layers)
+    parts += (_pair(*each) for each in stacked)
     parts += (_pair(Launch.VOLUME, target, source) for target, source in volumes)
     parts += (_text(Launch.GROUP, directory) for directory in plan.directories)
     parts += (_pair(Launch.GROUP_WRITE, path, value) for path, value in plan.values)
     return _whole(parts)
+
+
+def _stacked(template: Template, below: Sequence[Below]) -> Iterator[tuple[Launch, str, str]]:
+    """The parts of each layer by target, the first layer on top."""
+    mounts = 0
+    for each in below:
+        for number, target in enumerate(targets(template)):
+            if each.mount >= 0:
+                yield Launch.FROZEN, target, f"{mounts}/{number}"
+            else:
+                yield Launch.LAYER, target, f"{each.directory}/{number}"
+        mounts += each.mount >= 0
 
 
 def decode_report(message: bytes) -> Report:

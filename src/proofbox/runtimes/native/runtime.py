@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Final
 
@@ -19,14 +20,16 @@ from proofbox.host import cgroup_apply
 from proofbox.host.cgroup import PROCESS_RESERVE, Place, advance_roots, plan_group
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import find_ids, no_range
+from proofbox.host.layers import Written
 from proofbox.host.owner import Owner
+from proofbox.host.pause import paused
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtime.contract import Below, Ended, Handle, Probe
 from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.runtimes.native.launcher import Launcher
 from proofbox.runtimes.native.messages import DESTROY, KILL, encode_launch
@@ -64,7 +67,7 @@ class _Read:
     async def usage(self, handle: Handle) -> Usage:
         """The counters of its control groups, and what its writable layer holds."""
         mine = _of(handle)
-        counted = with_space(cgroup_apply.usage(mine.plan), None if mine.over else f"/proc/{mine.pid}/root")
+        counted = with_space(cgroup_apply.usage(mine.plan), None if mine.layer is None else mine.layer.descriptor)
         held = self._processors.held(mine.id)
         return msgspec.structs.replace(counted, processors=held) if held else counted
 
@@ -78,6 +81,18 @@ class _Read:
         if mine.over:
             return (), Usage()
         return cgroup_apply.inhabitants(mine.plan, mine.pid), cgroup_apply.usage(mine.plan)
+
+    def layer(self, handle: Handle) -> Written:
+        """It came with the word that the sandbox is ready."""
+        mine = _of(handle)
+        if mine.layer is None:
+            raise SandboxLost(f"sandbox {mine.id} has no writable layer: it never came up, or was destroyed", "layer")
+        return mine.layer
+
+    def paused(self, handle: Handle) -> AbstractAsyncContextManager[None]:
+        """Its guest too: what asks something of it meanwhile waits."""
+        mine = _of(handle)
+        return paused(mine.plan, lambda: () if mine.over else self.observe(mine)[0], lambda: mine.pid)
 
 
 class NativeRuntime(_Read):
@@ -113,18 +128,23 @@ class NativeRuntime(_Read):
         Raises ``CreateFailed`` with the step that failed, ``Refused`` for a limit that this host cannot enforce. On
         failure and on cancellation everything that was made is removed before this returns.
         """
+        return await self.create_above(spec, template, ())
+
+    async def create_above(self, spec: SandboxSpec, template: Template, below: Sequence[Below]) -> NativeHandle:
+        """As ``create``."""
         self._refuse_unenforced(spec)
         try:
-            return await self._make(spec, template)
+            return await self._make(spec, template, below)
         except BaseException:
             self._processors.give_back(spec.id)
             raise
 
-    async def _make(self, spec: SandboxSpec, template: Template) -> NativeHandle:
-        handle, message, far = await self._prepare(spec, template)
+    async def _make(self, spec: SandboxSpec, template: Template, below: Sequence[Below]) -> NativeHandle:
+        handle, message, far = await self._prepare(spec, template, below)
+        mounts = [each.mount for each in below if each.mount >= 0]
         try:
             with far[0], far[1]:
-                await handle.launcher.send(message, [far[0].fileno(), far[1].fileno()])
+                await handle.launcher.send(message, [far[0].fileno(), far[1].fileno(), *mounts])
             await handle.until(lambda: handle.ready or bool(handle.failure) or handle.over, CREATE_S)
             if not handle.ready or handle.over:
                 reason = handle.failure or ("its launcher died" if handle.lost else f"not ready after {CREATE_S:g} s")
@@ -227,7 +247,7 @@ class NativeRuntime(_Read):
         self._allowed = spec.limits
 
     async def _prepare(
-        self, spec: SandboxSpec, template: Template
+        self, spec: SandboxSpec, template: Template, below: Sequence[Below]
     ) -> tuple[NativeHandle, bytes, tuple[socket.socket, socket.socket]]:
         launcher = self._launcher
         if launcher is None or not launcher.usable():
@@ -237,7 +257,7 @@ class NativeRuntime(_Read):
         processes = None
         if spec.limits.processes is not None and "pids" not in plan.by_controller:
             processes = spec.limits.processes + PROCESS_RESERVE
-        message = encode_launch(spec, template, plan, processes=processes, shown=shown)
+        message = encode_launch(spec, template, plan, processes=processes, shown=shown, below=below)
         channel, guest, status, reporter = _sockets(spec.id)
         channel.setblocking(False)
         status.setblocking(False)

@@ -1,0 +1,178 @@
+#include "layers.h"
+
+#include "launch_sys.h"
+#include "userns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+enum { SLOTS_MOST = 200 };
+
+struct packet {
+    char kind;
+    uint32_t numbers[SLOTS_MOST];
+} __attribute__((packed));
+
+static int control;
+static uint32_t next_slot;
+
+bool layers_become_root(const char *ids)
+{
+    if (strcmp(ids, "all") == 0)
+        return true;
+    return (strcmp(ids, "one") == 0 ? userns_alone() : userns_enter(atoi(ids))) == 0;
+}
+
+/* A root of our own, so that nothing of the host's tree is held by us, and nothing of ours is seen there. */
+static bool leave_host(void)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return false;
+    int context = (int)syscall(SYS_fsopen, "tmpfs", K_FSOPEN_CLOEXEC);
+    if (context < 0 || syscall(SYS_fsconfig, context, K_FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
+        return false;
+    int root = (int)syscall(SYS_fsmount, context, K_FSMOUNT_CLOEXEC, K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV);
+    close(context);
+    if (root < 0 || syscall(SYS_move_mount, root, "", AT_FDCWD, "/", K_MOVE_MOUNT_F_EMPTY_PATH) < 0 || fchdir(root) < 0)
+        return false;
+    close(root);
+    return syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0;
+}
+
+static void answer(char kind, uint32_t number, const int *fds, size_t count)
+{
+    char space[CMSG_SPACE(SLOTS_MOST * sizeof(int))];
+    struct packet packet = {.kind = kind, .numbers = {number}};
+    struct iovec part = {&packet, 1 + sizeof number};
+    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1};
+
+    if (count) {
+        words.msg_control = space;
+        words.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *head = CMSG_FIRSTHDR(&words);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(head), fds, count * sizeof(int));
+    }
+    if (sendmsg(control, &words, MSG_NOSIGNAL) < 0 && count) /* more descriptors in flight than a user may have */
+        answer('E', (uint32_t)errno, NULL, 0);
+}
+
+static const char *place_of(uint32_t slot)
+{
+    static char place[16];
+    snprintf(place, sizeof place, "/%u", slot);
+    return place;
+}
+
+static void attach(int tree)
+{
+    struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
+    const char *place = place_of(++next_slot);
+
+    if (tree < 0 || mkdir(place, 0700) < 0 ||
+        syscall(SYS_move_mount, tree, "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH) < 0) {
+        answer('E', (uint32_t)errno, NULL, 0);
+        rmdir(place);
+    } else if (syscall(SYS_mount_setattr, AT_FDCWD, place, 0, &attributes, sizeof attributes) < 0) {
+        answer('E', (uint32_t)errno, NULL, 0);
+        umount2(place, MNT_DETACH);
+        rmdir(place);
+    } else {
+        answer('A', next_slot, NULL, 0);
+    }
+}
+
+static void copy(const uint32_t *slots, size_t count)
+{
+    int fds[SLOTS_MOST];
+    size_t made = 0;
+    while (made < count && (fds[made] = (int)syscall(SYS_open_tree, AT_FDCWD, place_of(slots[made]),
+                                                     K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC)) >= 0)
+        made++;
+    if (made == count)
+        answer('C', (uint32_t)count, fds, count);
+    else
+        answer('E', (uint32_t)errno, NULL, 0);
+    while (made)
+        close(fds[--made]);
+}
+
+/* False at the end of the connection. */
+static bool serve(void)
+{
+    struct packet packet;
+    union {
+        struct cmsghdr head;
+        char space[CMSG_SPACE(sizeof(int))];
+    } ancillary;
+    struct iovec part = {&packet, sizeof packet};
+    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary,
+                           .msg_controllen = sizeof ancillary.space};
+    int tree = -1;
+
+    ssize_t size = recvmsg(control, &words, MSG_CMSG_CLOEXEC);
+    if (size <= 0)
+        return size < 0 && errno == EINTR;
+    if (CMSG_FIRSTHDR(&words))
+        memcpy(&tree, CMSG_DATA(CMSG_FIRSTHDR(&words)), sizeof tree);
+    size_t count = ((size_t)size - 1) / sizeof packet.numbers[0];
+    uint32_t slots[SLOTS_MOST];
+    memcpy(slots, packet.numbers, sizeof slots);
+    if (packet.kind == 'A') {
+        errno = EBADF;
+        attach(tree);
+    } else if (packet.kind == 'C' && count) {
+        copy(slots, count);
+    } else if (packet.kind == 'D' && count == 1) {
+        umount2(place_of(slots[0]), MNT_DETACH);
+        rmdir(place_of(slots[0]));
+    } else {
+        return false;
+    }
+    if (tree >= 0)
+        close(tree);
+    return true;
+}
+
+int keeplayers_main(int count, char **words)
+{
+    struct rlimit files;
+
+    if (count != 4)
+        return 2;
+    control = atoi(words[1]);
+    pid_t parent = (pid_t)atol(words[2]);
+    /* Not a parent death signal: that one comes with the end of the thread that started us. */
+    int client = (int)syscall(SYS_pidfd_open, parent, 0);
+    if (client < 0 || getppid() != parent)
+        return 1;
+    fcntl(control, F_SETFD, FD_CLOEXEC);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    prctl(PR_SET_NAME, "proofbox-layers", 0, 0, 0);
+    if (!layers_become_root(words[3]) || !leave_host()) {
+        answer('E', (uint32_t)errno, NULL, 0);
+        return 1;
+    }
+    struct pollfd watched[2] = {{.fd = control, .events = POLLIN}, {.fd = client, .events = POLLIN}};
+    while (poll(watched, 2, -1) > 0 || errno == EINTR)
+        if (watched[1].revents || (watched[0].revents && !serve()))
+            break;
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* What a sandbox wrote over its template, after and beside it: kept to be stacked below others, and copied to disk. */
+#ifndef PROOFBOX_LAYERS_H
+#define PROOFBOX_LAYERS_H
+
+#include <stdbool.h>
+
+/*
+ * proofbox-guest keep-layers FD CLIENT IDS
+ *
+ * Holds frozen layers for one client process: each is attached in a mount namespace that nobody else sees, from where any
+ * number of detached copies can be taken (the kernel lets a detached mount be copied nowhere but where it came from). FD is
+ * a SOCK_SEQPACKET socket to CLIENT, a process id, which must be the parent. IDS is "all" as root, "one" where one id is all
+ * there is, or the descriptor of a user namespace that we are root of (guest/userns.h). A request is a u8 and u32 numbers; the answer is the same, or 'E' and an errno.
+ *
+ *   'A' + descriptor    attach this detached mount, from now on read-only          'A' slot
+ *   'C' slot...         a detached copy of each, 200 at most                       'C' + descriptors
+ *   'D' slot            let go of it                                               no answer
+ *
+ * Ends with the client or the socket, and all that it holds with it.
+ */
+int keeplayers_main(int count, char **words);
+
+/*
+ * proofbox-guest copy-layer SOURCE TARGET BASE IDS
+ *
+ * Copies what the directory SOURCE holds into the directory TARGET (descriptors), as a layer in the form that
+ * docs/templates.md names. What TARGET has already lies over it, and stays: several copies one after the other, the top one
+ * first, make one layer of a stack. Owners are counted from BASE. Nobody may change either meanwhile. IDS as above: as root of
+ * a user namespace no mode stops us. Dies with its parent.
+ *
+ * Exit code 0, and on standard output how many sockets and attributes were left out; else 1, and why on standard error.
+ */
+int copylayer_main(int count, char **words);
+
+/* Root of a user namespace, as IDS says. False with errno. */
+bool layers_become_root(const char *ids);
+
+#endif

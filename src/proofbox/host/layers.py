@@ -1,0 +1,270 @@
+"""What sandboxes wrote over their templates: held by descriptors after they have ended, stacked below others, copied.
+
+A sandbox's writable layer is a directory of a file system in memory that no mount table of this host shows. A
+descriptor of a detached mount of it keeps it alive; the last one that is closed is its end, so that a killed process
+leaves nothing. In it lies one directory for each target of the sandbox's template: ``0`` for "/", then the others in
+their order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from proofbox.errors import CreateFailed, StoreFailed
+from proofbox.host.idmap import find_ids
+from proofbox.kit.binary import guest_path
+from proofbox.kit.child import exited
+
+log = logging.getLogger("proofbox.host")
+
+ANSWER_S: Final = 20.0
+COPIES_MOST: Final = 200
+"""Descriptors in one answer of the keeper."""
+
+
+@dataclass(slots=True, eq=False)
+class Written:
+    """One sandbox's layer, frozen. It is let go when all who ``hold`` it have let go; then its memory is free.
+
+    ``base`` is what the owners in it count from, as this process sees them; ``mapped``: they count from 0 in the user
+    namespace that its file system belongs to.
+    """
+
+    descriptor: int
+    base: int = 0
+    mapped: bool = True
+    _users: int = 1
+    _slot: tuple[Keeper, int] | None = None
+
+    def hold(self) -> None:
+        """One more user."""
+        self._users += 1
+
+    def release(self) -> None:
+        """One user less. Returns at once; what is let go is freed in the background."""
+        self._users -= 1
+        if self._users:
+            return
+        if self._slot is not None:
+            self._slot[0].drop(self._slot[1])
+        discard(self.descriptor)
+
+    def attach(self) -> tuple[Keeper, int]:
+        """Where copies of its mount come from. Blocks shortly. Raises ``CreateFailed``."""
+        if self._slot is None:
+            kept = keeper()
+            self._slot = kept, kept.attach(self.descriptor)
+        return self._slot
+
+
+class Keeper:
+    """The process that holds frozen layers attached (guest/layers.h says why). Calls block, from any thread."""
+
+    def __init__(self) -> None:
+        """Starts it, within some milliseconds. Raises ``CreateFailed``, ``Refused`` without a guest binary."""
+        self.client = os.getpid()
+        self._lock = threading.Lock()
+        ids, passed = _ids()
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        words = ["proofbox-guest", "keep-layers", str(far.fileno()), str(self.client), ids]
+        with far:
+            try:
+                self._process = subprocess.Popen(
+                    words,
+                    executable=guest_path(),
+                    cwd="/",
+                    env={},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=(far.fileno(), *passed),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                near.close()
+                raise CreateFailed(f"start the keeper of layers: {error.strerror}", "layers") from error
+        near.settimeout(ANSWER_S)
+        self._control = near
+
+    def usable(self) -> bool:
+        """Alive, and ours."""
+        return self.client == os.getpid() and self._process.poll() is None
+
+    def attach(self, descriptor: int) -> int:
+        """Attaches a detached mount; the slot that it is in. Raises ``CreateFailed``."""
+        return self._ask(b"A", (), descriptor)[0]
+
+    def copies(self, slots: Sequence[int]) -> list[int]:
+        """A new detached mount of each, as descriptors that the caller owns. Raises ``CreateFailed``."""
+        found: list[int] = []
+        try:
+            for at in range(0, len(slots), COPIES_MOST):
+                found += self._ask(b"C", slots[at : at + COPIES_MOST])[1:]
+        except BaseException:
+            for each in found:
+                discard(each)
+            raise
+        return found
+
+    def drop(self, slot: int) -> None:
+        """Lets one go. Never fails: what a dead keeper held is gone."""
+        if not self.usable():
+            return
+        try:
+            self._control.send(b"D" + struct.pack("=I", slot))
+        except OSError:
+            return  # it has died since
+
+    def close(self) -> None:
+        """Ends it, and all that it holds. Idempotent; blocks until it has exited."""
+        self._control.close()
+        if self.client == os.getpid():
+            self._process.wait()
+
+    def _ask(self, kind: bytes, numbers: Sequence[int], descriptor: int = -1) -> list[int]:
+        message = kind + struct.pack(f"={len(numbers)}I", *numbers)
+        with self._lock:
+            try:
+                socket.send_fds(self._control, [message], [] if descriptor < 0 else [descriptor])
+                answer, ancillary, _, _ = self._control.recvmsg(
+                    64, socket.CMSG_SPACE(4 * COPIES_MOST), socket.MSG_CMSG_CLOEXEC
+                )
+            except OSError as error:
+                raise CreateFailed(f"ask the keeper of layers: {error}", "layers") from error
+        if len(answer) != 5:
+            raise CreateFailed("the keeper of layers has ended; what it held is gone", "layers")
+        number: int = struct.unpack("=I", answer[1:])[0]
+        if answer[:1] == b"E":
+            raise CreateFailed(f"keep a layer: {os.strerror(number)}", "layers")
+        return [number, *(fd for _, _, data in ancillary for fd in struct.unpack(f"={len(data) // 4}i", data))]
+
+
+@dataclass(slots=True)
+class _Process:
+    """What belongs to this process and not to a fork of it."""
+
+    pid: int = field(default_factory=os.getpid)
+    keeper: Keeper | None = None
+    background: queue.SimpleQueue[Callable[[], object]] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_process = _Process()
+
+
+def _mine() -> _Process:
+    global _process  # noqa: PLW0603 - the one place that knows of forks
+    if _process.pid != os.getpid():
+        _process = _Process()
+    return _process
+
+
+def keeper() -> Keeper:
+    """The one of this process, started if there is none that lives. Blocks."""
+    mine = _mine()
+    with mine.lock:
+        if mine.keeper is None or not mine.keeper.usable():
+            mine.keeper = Keeper()
+        return mine.keeper
+
+
+def close_keeper() -> None:
+    """Ends the one of this process, when no layer is frozen any more. Idempotent; blocks."""
+    mine = _mine()
+    with mine.lock:
+        kept, mine.keeper = mine.keeper, None
+    if kept is not None:
+        kept.close()
+
+
+def discard(descriptor: int) -> None:
+    """Closes a detached mount in the background: it waits for the kernel, 50 us or more, and frees what was written."""
+    in_background(lambda: os.close(descriptor))
+
+
+def in_background(work: Callable[[], object]) -> None:
+    """Does it soon, after what was given before, in a thread that does not keep this process from its end."""
+    mine = _mine()
+    with mine.lock:
+        if mine.background is None:
+            mine.background = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(mine.background,), name="proofbox lets go", daemon=True).start()
+    mine.background.put(work)
+
+
+def _work(waiting: queue.SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        try:
+            waiting.get()()
+        except OSError as error:
+            log.warning("what a sandbox wrote could not be removed: %s", error)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a copy of a layer does not have: sockets, and attributes that the target's file system does not take."""
+
+    sockets: int
+    attributes: int
+
+
+async def copy_layer(source: int, target: Path, base: int) -> LeftOut:
+    """Copies what the directory ``source`` holds into the directory ``target``, below what that holds already.
+
+    ``base`` as in ``Written``. Nobody may change either meanwhile. Raises ``StoreFailed`` with the path and the reason;
+    then, and when cancelled, a part of it is left, for the caller to remove.
+    """
+    into = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        process = _start_copy(source, into, base)
+    finally:
+        os.close(into)
+    with process:
+        try:
+            status = await exited(process)
+        except BaseException:
+            process.kill()
+            raise
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said, why = process.stdout.read(), process.stderr.read()
+    if status:
+        reason = why.decode(sys.getfilesystemencoding(), "replace") or f"its program ended with status {status}"
+        raise StoreFailed(f"copy of a sandbox's layer to {target}: {reason}")
+    sockets, attributes = map(int, said.split())
+    return LeftOut(sockets, attributes)
+
+
+def _ids() -> tuple[str, tuple[int, ...]]:
+    """How our programs become root: their word for it, and the descriptor that it names."""
+    ids = find_ids()
+    if ids.full:
+        return "all", ()
+    return ("one", ()) if ids.namespace < 0 else (str(ids.namespace), (ids.namespace,))
+
+
+def _start_copy(source: int, target: int, base: int) -> subprocess.Popen[bytes]:
+    ids, passed = _ids()
+    try:
+        return subprocess.Popen(
+            [guest_path(), "copy-layer", str(source), str(target), str(base), ids],
+            env={},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(source, target, *passed),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StoreFailed(f"copy of a sandbox's layer: start {guest_path()}: {error.strerror}") from error

@@ -1,0 +1,234 @@
+"""Freezing, forks and snapshots: a sandbox's file system as the start of others."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from proofbox.errors import ProofboxError, Refused
+from proofbox.model.limits import Limits
+from proofbox.model.template import Template, targets
+from proofbox.runtime.contract import Below
+from proofbox.sandbox.given import as_count
+from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.order import Order
+from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture
+from proofbox.templates.store import check_name, open_store
+from proofbox.templates.unpack import Notes
+
+if TYPE_CHECKING:
+    from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.factory import Factory
+    from proofbox.sandbox.host import Host
+
+FORKS_MOST: Final = 10_000
+_AT_ONCE: Final = 32
+"""Children that are given their mounts at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is needed to make sandboxes that start where this one is."""
+
+    factory: Factory
+    order: Order
+    life: Life
+
+
+class Forking:
+    """The part of a ``Sandbox`` that makes others start from its file system."""
+
+    def __init__(self, host: Host, origin: Origin) -> None:
+        self._forking_host = host
+        self._origin = origin
+
+    @property
+    def frozen(self) -> bool:
+        """It runs nothing any more, and what it wrote is kept until it is closed."""
+        return self._origin.life.frozen
+
+    async def freeze(self) -> None:
+        """Ends all its processes, its guest too, and keeps what it wrote as it is, read-only: the final state.
+
+        Returns when all are gone. It can be forked and snapshotted then until it is closed, and ``usage`` be asked for;
+        all else raises ``SandboxLost``, also for those who wait. Its limits on time stop counting, its memory stays
+        charged to it. Safe to repeat. Raises ``Refused`` at a runtime that cannot, and changes nothing then;
+        ``SandboxLost`` if it is gone, or does not end, and then nothing of it is left. Cancelled, it is frozen all the
+        same before this returns.
+        """
+        await self._origin.life.freeze()
+
+    def fork(
+        self, count: int = 1, *, limits: Limits | None = None, memory: bool = False
+    ) -> AbstractAsyncContextManager[tuple[Sandbox, ...]]:
+        """New sandboxes that start from the file system as it is here now, live inside the ``async with``, gone after
+        it. They share nothing that is written from now on, neither with each other nor with this one.
+
+        **Processes are not carried over**, nor what is in ``/dev/shm``; ``memory=True`` asks for that and is refused,
+        as no runtime here can do it. What else was asked for this one holds for them too; ``limits`` replace its own,
+        and that on the disk is for what they write themselves. From a frozen sandbox the cost does not grow with what
+        was written. A live one is copied once, its processes paused for so long; its clocks go on.
+
+        Raises ``InvalidInput``, ``Refused``, ``SandboxLost``, ``Busy`` (its processes did not pause), ``StoreFailed``
+        (the copy), ``CreateFailed``; then, and when cancelled, no child is left and this one goes on as it was. They
+        may outlive this one.
+        """
+        return self._fork(count, limits, memory)
+
+    @asynccontextmanager
+    async def _fork(self, count: int, limits: Limits | None, memory: bool) -> AsyncIterator[tuple[Sandbox, ...]]:
+        factory, order, life = self._origin.factory, self._origin.order, self._origin.life
+        if memory:
+            raise Refused(
+                f"fork of sandbox {life.spec.id} with its memory",
+                (f"runtime {self._forking_host.runtime_name!r} carries no processes over; leave memory=True out",),
+            )
+        if limits is not None:
+            spec = msgspec.structs.replace(order.spec, limits=self._forking_host.effective(limits))
+            order = replace(order, spec=spec)
+        async with forked(factory, order, life, count) as children:
+            yield children
+
+    async def snapshot(self, name: str | None = None) -> Template:
+        """Its file system as it is now as a template, in this host's store: durable, and read back, when this returns.
+
+        Any sandbox can be made of it, as often as wanted; with a ``name`` by that name, else by its digest or with the
+        value. What it holds over this sandbox's template is one layer; a snapshot of a sandbox of it lies over it. A
+        live sandbox is copied with its processes paused, and goes on; sockets are not part of it. Cost grows with what
+        was written. Raises ``InvalidInput`` (the name), ``Refused``, ``SandboxLost``, ``Busy``, ``StoreFailed``; then,
+        and when cancelled, nothing of it is left and a name means what it meant. Safe to repeat.
+        """
+        return await snapshot(self._origin.life, self._origin.order.template, name)
+
+
+@asynccontextmanager
+async def forked(factory: Factory, order: Order, life: Life, count: int) -> AsyncIterator[tuple[Sandbox, ...]]:
+    """See ``Sandbox.fork``."""
+    count = as_count(count, "the number of forks", FORKS_MOST, 1)
+    stack = await _origin(life)
+    lives: list[Life] = []
+    try:
+        for begun in range(0, count, _AT_ONCE):
+            async with stack.taken(min(_AT_ONCE, count - begun)) as sets:
+                await _make_all(factory, order, stack, sets, lives)
+        yield tuple(factory.box(order, each) for each in lives)
+    finally:
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as ending:
+                for each in lives:
+                    ending.start_soon(each.end)
+        stack.release()
+
+
+async def _make_all(
+    factory: Factory, order: Order, stack: Stack, sets: Sequence[tuple[Below, ...]], lives: list[Life]
+) -> None:
+    """All or, with the first error, none more; ``lives`` are those that are to be ended."""
+    errors: list[ProofboxError] = []
+
+    async def make(below: tuple[Below, ...]) -> None:
+        try:
+            lives.append(await factory.make(order, secrets.token_hex(6), stack=stack, below=below))
+        except ProofboxError as error:
+            errors.append(error)
+            making.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as making:
+        for below in sets:
+            making.start_soon(make, below)
+    if errors:
+        raise errors[0]
+
+
+async def _origin(life: Life) -> Stack:
+    """What children of it start from, which the caller has to release."""
+    if life.frozen:
+        runtime, handle = life.layering()
+        layer = runtime.layer(handle)
+        layer.hold()
+        stack = life.stack.over(layer)
+    else:
+        stack = life.stack.over(await _captured_alive(life))
+    if len(stack.layers) <= DEPTH_MOST:
+        return stack
+    try:
+        return Stack((await capture(stack.layers),))
+    finally:
+        stack.release()
+
+
+async def _captured_alive(life: Life) -> Captured:
+    runtime, handle = life.layering()
+    async with runtime.paused(handle):
+        return await capture((runtime.layer(handle),))
+
+
+async def snapshot(life: Life, template: Template, name: str | None) -> Template:
+    """See ``Sandbox.snapshot``."""
+    if name is not None:
+        check_name(name)
+    if life.frozen:
+        runtime, handle = life.layering()
+        captured = await capture((runtime.layer(handle), *life.stack.layers))
+    else:
+        alive = await _captured_alive(life)
+        try:
+            # What lies below does not change: its processes need not wait for that.
+            captured = alive if not life.stack.layers else await capture((alive, *life.stack.layers))
+        finally:
+            if life.stack.layers:
+                alive.release()
+    try:
+        return await anyio.to_thread.run_sync(_keep, captured, template, life.spec.id, name)
+    finally:
+        captured.release()
+
+
+def _keep(captured: Captured, template: Template, sandbox: str, name: str | None) -> Template:
+    store = open_store()
+    layers = []
+    for number, target in enumerate(targets(template)):
+        part = captured.directory / str(number)
+        top = next((layer.source for layer in template.layers if layer.target == target), None)
+        if top is None or _says_something(part, Path(top)):
+            layers.append((target, store.put_layer(_mover(part))))
+    left_out = captured.left_out
+    facts = {"snapshot_of": sandbox}
+    if left_out.sockets:
+        facts["sockets_left_out"] = str(left_out.sockets)
+    if left_out.attributes:
+        facts["attributes_left_out"] = str(left_out.attributes)
+    return store.put_template(
+        layers, env=template.env, cwd=template.cwd, user=template.user, facts=facts, name=name, over=template
+    )
+
+
+def _says_something(part: Path, below: Path) -> bool:
+    """Whether a layer is more than an empty directory like the one that it lies on."""
+    if any(part.iterdir()):
+        return True
+    mine, other = part.stat(), below.stat()
+    if os.geteuid() == 0 and (mine.st_uid, mine.st_gid) != (other.st_uid, other.st_gid):
+        return True  # to anybody else all of it belongs to the one who is root inside
+    return mine.st_mode != other.st_mode
+
+
+def _mover(part: Path) -> Callable[[Path], Notes]:
+    def fill(tree: Path) -> Notes:
+        found = part.stat()
+        part.chmod(0o700)  # who is not root may not move a directory that it could not write to
+        part.rename(tree)
+        tree.chmod(stat.S_IMODE(found.st_mode))
+        return Notes()
+
+    return fill

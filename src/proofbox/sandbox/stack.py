@@ -1,0 +1,141 @@
+"""What lies between a forked sandbox and its template: the layers of those that it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from proofbox.errors import StoreFailed
+from proofbox.host.layers import LeftOut, Written, copy_layer, discard, in_background
+from proofbox.runtime.contract import Below
+from proofbox.templates.home import private_directory, sweep_workshops, workshop
+from proofbox.templates.store import open_store
+
+DEPTH_MOST = 32
+"""Layers of other sandboxes below one. Each makes every look-up of a missing name longer; beyond, they become one."""
+
+
+@dataclass(slots=True, eq=False)
+class Captured:
+    """A copy of layers on disk, removed when all who ``hold`` it have let go, or swept after this process."""
+
+    directory: Path
+    left_out: LeftOut
+    _workshop: ExitStack
+    _users: int = 1
+
+    def hold(self) -> None:
+        """One more user."""
+        self._users += 1
+
+    def release(self) -> None:
+        """One user less. Returns at once; what is let go is removed in the background."""
+        self._users -= 1
+        if not self._users:
+            in_background(self._workshop.close)
+
+
+@dataclass(slots=True, eq=False)
+class Stack:
+    """Layers, the first one on top. A user holds the stack, the stack holds its layers."""
+
+    layers: tuple[Written | Captured, ...] = ()
+    _users: int = 1
+
+    def hold(self) -> Stack:
+        """One more user; itself."""
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """One user less; the last one lets go of the layers."""
+        self._users -= 1
+        if not self._users:
+            for layer in self.layers:
+                layer.release()
+
+    def over(self, layer: Written | Captured) -> Stack:
+        """A new one with this layer on top, which it owns."""
+        for below in self.layers:
+            below.hold()
+        return Stack((layer, *self.layers))
+
+    @asynccontextmanager
+    async def taken(self, count: int) -> AsyncIterator[list[tuple[Below, ...]]]:
+        """So many sets of what a runtime needs to put a sandbox over it. Raises ``CreateFailed``."""
+        mounts: list[int] = []
+        written = [layer for layer in self.layers if isinstance(layer, Written)]
+        try:
+            if written:
+                mounts = await anyio.to_thread.run_sync(_copies, written, count)
+            left = iter(mounts)
+            yield [tuple(self._below(left)) for _ in range(count)]
+        finally:
+            for mount in mounts:
+                discard(mount)
+
+    def _below(self, mounts: Iterator[int]) -> Iterator[Below]:
+        for layer in self.layers:
+            if isinstance(layer, Written):
+                yield Below(mount=next(mounts), base=layer.base)
+            else:
+                yield Below(directory=str(layer.directory))
+
+
+def _copies(layers: Sequence[Written], count: int) -> list[int]:
+    """Detached mounts of all of them, so many times, in their order. Blocks."""
+    slots = [layer.attach() for layer in layers]
+    found: list[int] = []
+    try:
+        for _ in range(count):
+            for kept, slot in slots:
+                found += kept.copies([slot])
+    except BaseException:
+        for each in found:
+            discard(each)
+        raise
+    return found
+
+
+@contextmanager
+def _place(home: Path) -> Iterator[Path]:
+    making = private_directory(private_directory(home) / "making")
+    sweep_workshops(making)
+    with workshop(making) as place:
+        (place / "layer").mkdir(mode=0o700)
+        yield place / "layer"
+
+
+async def capture(layers: Sequence[Written | Captured]) -> Captured:
+    """A copy of these in one, on the disk of the template store; nobody may write to them meanwhile.
+
+    Its cost grows with what they hold. Raises ``StoreFailed``; then, and when cancelled, nothing is left.
+    """
+    store = open_store()
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(_place(store.home))
+        except OSError as error:
+            raise StoreFailed(f"copy of a sandbox's layer in {store.home}: {error}") from error
+        sockets = attributes = 0
+        for layer in layers:
+            left_out = await _copy(layer, directory)
+            sockets += left_out.sockets
+            attributes += left_out.attributes
+        return Captured(directory, LeftOut(sockets, attributes), stack.pop_all())
+
+
+async def _copy(layer: Written | Captured, into: Path) -> LeftOut:
+    if isinstance(layer, Written):
+        return await copy_layer(layer.descriptor, into, layer.base)
+    source = os.open(layer.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return await copy_layer(source, into, 0)
+    finally:
+        os.close(source)

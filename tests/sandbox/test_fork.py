@@ -1,0 +1,462 @@
+"""Freezing, forks and snapshots at every runtime that keeps what a sandbox writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proofbox.errors import InvalidInput, Refused, SandboxLost, StoreFailed
+from proofbox.host import layers
+from proofbox.model.limits import MIB, Limits
+from proofbox.sandbox import stack
+from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.host import Host
+from proofbox.templates.store import open_store
+from proofbox.testing.needs import skip_unless_required
+from proofbox.testing.orphans import adopting, children, settled
+
+pytestmark = [pytest.mark.container, pytest.mark.anyio]
+
+DIRTY = r"""
+set -e
+umask 022
+mkdir -p /data/dir/deep /data/sticky /data/closed
+printf hello > /data/file; chmod 4751 /data/file; touch -d '2001-02-03 04:05:06.789' /data/file
+printf other > /data/mine; chown 7:8 /data/mine 2>/dev/null || true
+ln /data/file /data/dir/deep/again
+ln -s ../file /data/dir/link; ln -s /nowhere/at/all /data/dangling
+mkfifo -m 640 /data/fifo
+chmod 1777 /data/sticky; printf secret > /data/closed/secret; chmod 0 /data/closed/secret; chmod 0 /data/closed
+python3 -c "
+import os
+os.setxattr('/data/file', 'user.colour', b'\x00green')
+os.setxattr('/data/dir', 'user.colour', b'')
+open(b'/data/odd \xff\n\x01name', 'w').write('odd')
+with open('/data/sparse', 'wb') as f: f.seek(4 << 20); f.write(b'end'); f.truncate(8 << 20)
+"
+rm /etc/hosts; rm -r /etc/skel /home/user 2>/dev/null || true
+rm -r /etc/apt 2>/dev/null || true; mkdir -p /etc/apt; printf new > /etc/apt/new
+printf longer >> /etc/hostname; chmod 700 /etc/profile.d 2>/dev/null || true
+mkdir -p /usr/local/kept 2>/dev/null && printf usr > /usr/local/kept/file || true
+chmod 711 /
+touch -d '2002-03-04 05:06:07' /data/dir /data
+"""
+"""Everything that a layer can hold: new, changed, replaced, removed, of every kind that a program may make."""
+
+LIST = r"""
+import hashlib, os, stat, sys
+seen = {}
+def line(path):
+    s = os.lstat(path)
+    what = ''
+    if stat.S_ISREG(s.st_mode): what = hashlib.sha256(open(path, 'rb').read(1 << 20)).hexdigest() + f' {s.st_size}'
+    if stat.S_ISLNK(s.st_mode): what = os.readlink(path)
+    same = seen.setdefault(s.st_ino, path) if s.st_nlink > 1 and not stat.S_ISDIR(s.st_mode) else ''
+    names = [] if stat.S_ISLNK(s.st_mode) else sorted(os.listxattr(path))
+    attributes = [(n, os.getxattr(path, n)) for n in names]
+    time = 0 if path == b'/' else s.st_mtime_ns
+    return (path, oct(s.st_mode), s.st_uid, s.st_gid, time, what, same, attributes)
+for top in (b'/data', b'/etc', b'/home', b'/usr/local/kept'):
+    for directory, names, files in os.walk(top):
+        for name in sorted(names + files): print(line(os.path.join(directory, name)))
+    if os.path.exists(top): print(line(top))
+print(oct(os.lstat('/').st_mode), os.stat('/data/sparse').st_blocks * 512 < 1 << 20)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A template store of this file's own, with the ``host`` template of the usual one in it: it takes seconds to make.
+
+    Nothing may be half-made in it in the end.
+    """
+    usual, path = open_store(), tmp_path_factory.mktemp("home")
+    root = usual.layers.tree(usual.resolve("host").layers[0].digest).parent
+    shutil.copytree(root, path / "trees" / root.name, symlinks=True, copy_function=_link)
+    shutil.copyfile(usual.home / "host.json", path / "host.json")
+    before = os.environ.get("PROOFBOX_HOME")
+    os.environ["PROOFBOX_HOME"] = str(path)
+    yield path
+    if before is None:
+        del os.environ["PROOFBOX_HOME"]
+    else:
+        os.environ["PROOFBOX_HOME"] = before
+    assert list((path / "making").glob("*/layer")) == []
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One event loop for the file."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module", params=["native"])
+async def host(request: pytest.FixtureRequest, anyio_backend: str, home: Path) -> AsyncIterator[Host]:
+    """This machine with one of them; skipped with the reason where it does not run."""
+    try:
+        found = await Host.local(request.param)
+    except Refused as refused:
+        skip_unless_required(request.param, refused)
+    yield found
+    await found.aclose()
+
+
+async def output(box: Sandbox, command: str) -> str:
+    """What a command prints; it has to succeed."""
+    result = await box.run(command, merge=True)
+    assert result.ok, result.stdout
+    return result.stdout.strip()
+
+
+async def until(so: Callable[[], Awaitable[bool]]) -> None:
+    """Waits until that is so; what it waits for takes milliseconds on a machine that is not busy."""
+    with anyio.fail_after(30):
+        while True:
+            if await so():
+                return
+            await anyio.sleep(0.005)
+
+
+async def listing(box: Sandbox) -> list[str]:
+    """All that can be seen of the files that ``DIRTY`` touches."""
+    result = await box.run(["python3", "-c", LIST])
+    assert result.ok, result.stderr
+    return result.stdout.splitlines()
+
+
+def other_lines(one: list[str], two: list[str]) -> set[str]:
+    """What is in one of them only: short to read when it is not empty."""
+    return set(one) ^ set(two)
+
+
+async def test_every_kind_of_fork_starts_from_the_same_tree(host: Host) -> None:
+    """Forks of the live and of the frozen sandbox, a fork of a fork, and a sandbox of a snapshot see content, modes,
+    owners, times, attributes, links, removals and replaced directories as the parent did.
+    """
+    async with host.open_sandbox() as box:
+        made = await box.run(DIRTY, merge=True)
+        assert made.ok, made.stdout
+        wanted = await listing(box)
+        assert "b'/data/dir/deep/again'" in str(wanted)
+        async with box.fork() as (child,):
+            assert other_lines(await listing(child), wanted) == set()
+            async with child.fork() as (grandchild,):
+                assert other_lines(await listing(grandchild), wanted) == set()
+        assert other_lines(await listing(box), wanted) == set(), "the parent itself is as it was"
+        await box.freeze()
+        async with box.fork() as (child,):
+            assert other_lines(await listing(child), wanted) == set()
+            await child.freeze()
+            async with child.fork() as (grandchild,):
+                assert other_lines(await listing(grandchild), wanted) == set()
+        template = await box.snapshot()
+    async with host.open_sandbox(template.digest) as box:
+        assert other_lines(await listing(box), wanted) == set()
+
+
+async def test_forks_share_nothing_that_is_written_later(host: Host) -> None:
+    """Siblings, their parent and its parent write to the same names, and each sees its own alone."""
+    async with host.open_sandbox() as parent:
+        await output(parent, "mkdir /w; echo start > /w/f; echo start > /w/gone")
+        await parent.freeze()
+        async with parent.fork(3) as (one, two, three):
+            await output(one, "echo one > /w/f; rm /w/gone; mkdir /w/gone; touch /w/gone/x")
+            await output(two, "echo two > /w/f; echo two > /w/new")
+            assert await output(one, "cat /w/f; ls /w /w/gone") == "one\n/w:\nf\ngone\n\n/w/gone:\nx"
+            assert await output(two, "cat /w/f /w/gone; ls /w") == "two\nstart\nf\ngone\nnew"
+            assert await output(three, "cat /w/f /w/gone; ls /w") == "start\nstart\nf\ngone"
+            await one.freeze()
+            async with one.fork(2) as (left, right):
+                await output(left, "echo left > /w/f; rm -r /w/gone")
+                assert await output(right, "cat /w/f; ls /w/gone") == "one\nx"
+                assert await output(left, "cat /w/f; ls /w") == "left\nf"
+        async with parent.fork() as (late,):
+            assert await output(late, "cat /w/f /w/gone") == "start\nstart"
+
+
+async def test_a_child_outlives_its_parent(host: Host) -> None:
+    """What lies below a child stays when the parent is closed, whether it was frozen or live."""
+    for freeze in (True, False):
+        async with host.open_sandbox() as parent:
+            await output(parent, "echo kept > /data")
+            if freeze:
+                await parent.freeze()
+            async with parent.fork() as (child,):
+                await parent.aclose()
+                assert await output(child, "cat /data") == "kept"
+                async with child.fork() as (grandchild,):
+                    await child.aclose()
+                    assert await output(grandchild, "cat /data") == "kept"
+
+
+async def test_a_frozen_sandbox_runs_nothing_and_can_be_asked_what_it_used(host: Host) -> None:
+    """Its processes are gone when ``freeze`` returns, who waited for one is told, and it cannot be used but forked."""
+    async with host.open_sandbox() as box:
+        await box.write("/big", b"x" * MIB)
+        sleeping = await box.start("sleep 60")
+        pids = _processes_of(box)
+        assert pids
+        await box.freeze()
+        await box.freeze()
+        assert (box.frozen, box.live) == (True, False)
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert ((await box.usage()).disk or 0) >= MIB
+        with pytest.raises(SandboxLost, match="frozen"):
+            await sleeping.wait()
+        with pytest.raises(SandboxLost, match="frozen"):
+            await box.run("true")
+    with pytest.raises(SandboxLost):
+        async with box.fork():
+            pass
+
+
+def _processes_of(box: Sandbox) -> list[int]:
+    observed = box._life.observe()
+    return [] if observed is None else list(observed[0])
+
+
+async def test_a_live_parent_is_copied_between_two_writes_and_goes_on(host: Host) -> None:
+    """A program that keeps two files one step apart is caught in no third state; it writes on afterwards, and one that
+    was stopped before stays so.
+    """
+    program = (
+        "import os\n"
+        "n = 0\n"
+        "while True:\n"
+        "    n += 1\n"
+        "    for name in ('/w/first', '/w/second'):\n"
+        "        with open(name + '.new', 'w') as f: f.write(str(n))\n"
+        "        os.rename(name + '.new', name)\n"
+    )
+    async with host.open_sandbox() as box:
+        await output(box, "mkdir /w; echo 0 > /w/first; echo 0 > /w/second")
+        writers = [await box.start(["python3", "-c", program.replace("/w/", f"/w/{i}")]) for i in range(3)]
+        stopped = await box.start("kill -STOP $$; touch /w/went-on")
+        state = f"cut -d' ' -f3 /proc/{stopped.pid}/stat"
+
+        async def ready() -> bool:
+            return (await box.run("test -e /w/2second")).ok and await output(box, state) == "T"
+
+        async def written() -> bool:
+            return await output(box, "cat /w/0second") != before
+
+        await until(ready)
+        for _ in range(5):
+            async with box.fork() as (child,):
+                for i in range(3):
+                    first, second = (await output(child, f"cat /w/{i}first; echo; cat /w/{i}second")).split()
+                    assert int(first) - int(second) in (0, 1)
+                assert "python3" not in await output(child, "cat /proc/[0-9]*/comm")
+        assert not any(writer.over for writer in writers)
+        before = await output(box, "cat /w/0second")
+        await until(written)
+        assert await output(box, state) == "T"
+        assert not (await box.run("test -e /w/went-on")).ok
+
+
+async def test_a_cancelled_fork_lets_the_processes_go_on(host: Host, home: Path) -> None:
+    """Cancelled while the copy is made, nothing of it is left and no process stays stopped."""
+    async with host.open_sandbox() as box:
+        await output(box, "for i in 1 2 3 4; do head -c 40000000 /dev/zero | tr '\\0' x > /big$i; done")
+        running = await box.start("while :; do :; done")
+        host_pid = max(_processes_of(box))
+
+        async def fork() -> None:
+            async with box.fork():
+                pytest.fail("it was to be cancelled")
+
+        async def begun() -> bool:
+            return bool(list(home.glob("making/*/layer/0/big*")))
+
+        async def removed() -> bool:
+            return not list(home.glob("making/*"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(fork)
+            await until(begun)
+            group.cancel_scope.cancel()
+        assert Path(f"/proc/{host_pid}/stat").read_text().rpartition(") ")[2][0] != "T"
+        assert not running.over
+        assert await output(box, "ls -s /big1 | cut -d' ' -f1") != "0"
+        await until(removed)
+
+
+async def test_limits_on_disk_and_memory_are_for_what_a_child_writes_itself(host: Host) -> None:
+    """Children of a sandbox whose disk is full have their own limit whole, and reading what it wrote costs no memory
+    of theirs.
+    """
+    counted = "memory" in host.probe.enforces
+    limits = Limits(disk=48 * MIB, memory=128 * MIB if counted else None)
+    async with host.open_sandbox(limits=limits) as parent:
+        filled = await parent.run("head -c 100000000 /dev/zero | tr '\\0' x > /full")
+        assert not filled.ok
+        size = int(await output(parent, "stat -c %s /full"))
+        assert size > 40 * MIB
+        await parent.freeze()
+        smaller = Limits(disk=8 * MIB, memory=24 * MIB if counted else None)
+        async with parent.fork(2, limits=smaller) as kids:
+            for child in kids:
+                assert await output(child, "cat /full | wc -c") == str(size)
+                assert await output(child, "head -c 6000000 /dev/zero > /more; stat -c %s /more") == "6000000"
+                assert "No space left" in (await child.run("head -c 9000000 /dev/zero > /most")).stderr
+                assert not (await child.usage()).oom_kills
+
+
+async def test_a_long_line_of_forks_is_made_flat(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where more layers would lie over each other than the bound allows they become one, and removals stay removed."""
+    monkeypatch.setattr("proofbox.sandbox.fork.DEPTH_MOST", 3)
+    async with host.open_sandbox() as first:
+        await output(first, "mkdir -p /w/d; touch /w/d/0 /w/0; rm /etc/hostname")
+        async with AsyncExitStack() as line:
+            last = first
+            for number in range(1, 8):
+                await last.freeze()
+                (last,) = await line.enter_async_context(last.fork())
+                await output(last, f"rm /w/{number - 1}; touch /w/{number}")
+                await output(last, f"test {number} != 5 || {{ rm -r /w/d; mkdir /w/d; }}; touch /w/d/{number}")
+            assert len(last._life.stack.layers) <= 3
+            assert await output(last, "ls /w /w/d; test -e /etc/hostname || echo removed") == (
+                "/w:\n7\nd\n\n/w/d:\n5\n6\n7\nremoved"
+            )
+
+
+async def test_a_snapshot_is_a_template_that_others_lie_over(host: Host) -> None:
+    """It has a name, can be snapshotted again, and no collection takes it, or what it lies over, from who uses it."""
+    store = open_store()
+    async with host.open_sandbox() as box:
+        await output(box, "echo one > /one")
+        first = await box.snapshot("tests/first")
+        await output(box, "echo later > /one")
+    async with host.open_sandbox("tests/first") as box:
+        assert await output(box, "cat /one") == "one"
+        await output(box, "rm /one; echo two > /two")
+        second = await box.snapshot("tests/second")
+    assert first.digest != second.digest
+    store.collect()
+    async with host.open_sandbox(second) as box:
+        assert await output(box, "cat /two; test -e /one || echo none") == "two\nnone"
+        with pytest.raises(InvalidInput, match="use"):
+            store.remove("tests/second")
+        assert (await box.snapshot()).digest == (await box.snapshot()).digest, "the same state is the same template"
+    assert store.resolve("tests/first").digest == first.digest
+
+
+async def test_what_cannot_be_kept_is_said(host: Host) -> None:
+    """A socket is left out and counted; a tree too deep to be walked is refused, and nothing of it is left."""
+    async with host.open_sandbox() as box:
+        bind = "import socket; socket.socket(socket.AF_UNIX).bind('/w/socket')"
+        await output(box, f'mkdir /w; mkfifo /w/fifo; python3 -c "{bind}"')
+        template = await box.snapshot()
+        assert template.facts["sockets_left_out"] == "1"
+        async with host.open_sandbox(template) as copy:
+            assert await output(copy, "ls /w") == "fifo"
+        dig = "import os\nos.chdir('/w')\nfor i in range(300):\n    os.mkdir('d'); os.chdir('d')"
+        await output(box, f'python3 -c "{dig}"')
+        with pytest.raises(StoreFailed, match="too many directories"):
+            await box.snapshot()
+        with pytest.raises(InvalidInput):
+            await box.snapshot("No Name")
+        assert await output(box, "echo on") == "on"
+
+
+async def test_nothing_is_held_when_all_are_closed(host: Host) -> None:
+    """Descriptors, and the mounts of the process that holds frozen layers, are as before."""
+    kept = layers.keeper()
+    mounts = Path(f"/proc/{kept._process.pid}/mountinfo")
+
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), mounts.read_text().count("\n")
+
+    async def let_go() -> bool:
+        return held() == before
+
+    before = held()
+    async with host.open_sandbox() as box:
+        await box.freeze()
+        async with box.fork(2) as (one, _):
+            await one.freeze()
+            async with one.fork(2):
+                assert held()[1] == before[1] + 2
+    await until(let_go)
+
+
+async def test_memory_is_not_carried_over_and_other_runtimes_refuse(host: Host, fake_host: Host) -> None:
+    """``memory=True`` and a runtime without layers are refused, with the reason, and the sandbox lives on."""
+    async with host.open_sandbox() as box:
+        with pytest.raises(Refused, match="memory"):
+            async with box.fork(memory=True):
+                pass
+        with pytest.raises(InvalidInput):
+            async with box.fork(0):
+                pass
+        assert await output(box, "echo on") == "on"
+    async with fake_host.open_sandbox() as box:
+        for attempt in (box.freeze, box.snapshot):
+            with pytest.raises(Refused, match="keeps no layer"):
+                await attempt()
+        with pytest.raises(Refused, match="keeps no layer"):
+            async with box.fork():
+                pass
+        assert box.live
+
+
+CLIENT = """
+import sys, anyio
+from proofbox.sandbox.host import Host
+
+async def main(runtime):
+    host = await Host.local(runtime)
+    async with host.open_sandbox() as box:
+        await box.run("head -c 30000000 /dev/zero | tr '\\\\0' x > /big")
+        background = await box.start("while :; do :; done")
+        print("begin", flush=True)
+        while True:
+            async with box.fork(2) as (one, two):
+                await one.freeze()
+                async with one.fork():
+                    await one.snapshot()
+
+anyio.run(main, sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.03, 0.1, 0.25])
+def test_kill_9_at_any_moment_leaves_no_process(host: Host, moment: float, home: Path, tmp_path: Path) -> None:
+    """The client is killed while it copies, forks, freezes and snapshots: all its processes end, and what it was making
+    is removed by the next who makes something.
+    """
+    environment = {**os.environ, "PROOFBOX_STATE": str(tmp_path)}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    with adopting():
+        before = children()
+        client = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, host.runtime_name], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        assert client.stdout is not None
+        assert client.stdout.readline() == "begin\n"
+        try:
+            client.wait(moment)
+            pytest.fail(f"it ended by itself: {client.returncode}")
+        except subprocess.TimeoutExpired:
+            client.send_signal(signal.SIGKILL)
+        client.stdout.close()
+        client.wait()
+        assert settled(before, 20.0) == {}
+    with stack._place(home) as place:
+        assert list((home / "making").glob("*/")) == [place.parent]
