@@ -108,3 +108,11 @@ def test_a_reservation_of_memory_is_another_value_than_the_limit(version: int, f
     values = dict(plan_group(place, "own", "box", Limits(memory=1 << 20, memory_reserve=1 << 19)).values)
     assert values[f"/groups/proofbox/own/box/{file}"] == str(1 << 19)
     assert str(1 << 20) in values.values()
+
+
+def test_a_reservation_holds_below_groups_that_allow_it() -> None:
+    """Version 2 protects a group no more than what is above it: our own groups there are bounded by nothing."""
+    place = Place(2, {"memory": Path("/groups")})
+    values = dict(plan_group(place, "own", "box", Limits(memory_reserve=1 << 19)).values)
+    assert [values.get(f"/groups/{group}/memory.low") for group in ("proofbox", "proofbox/own")] == ["max", "max"]
+    assert not any("memory.low" in path for path, _ in plan_group(place, "own", "box", Limits()).values)

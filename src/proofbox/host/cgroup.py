@@ -283,6 +283,9 @@ def _plan_v2(place: Place, owner: str, sandbox: str, limits: Limits, processors:
         if place.swap:
             values.append((f"{directory}/memory.swap.max", "0"))
     if limits.memory_reserve is not None and "memory" in place.directories:
+        # A group is protected no more than those above it, so ours above it have no bound of their own.
+        above = os.path.dirname(directory)
+        values += [(f"{group}/memory.low", "max") for group in (os.path.dirname(above), above)]
         values.append((f"{directory}/memory.low", str(limits.memory_reserve)))
     if limits.processes is not None and "pids" in place.directories:
         values.append((f"{directory}/pids.max", str(limits.processes + PROCESS_RESERVE)))
