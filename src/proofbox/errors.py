@@ -10,6 +10,7 @@
      |    +-- ProtocolViolation    its guest sent what no guest sends                          task     new sandbox
      +-- OperationFailed           a command or file operation did not start or did not work   task     no
      |    +-- FileFailed           an operation on a path; carries errno                       task     no
+     +-- SetupFailed               what prepares the agent's sandbox did not work             task     new sandbox
      +-- AgentFailed               the agent itself broke; there is nothing to judge           agent    new sandbox
      +-- VerifierFailed            the verifier itself broke; says nothing about the candidate verifier new sandbox
      +-- StoreFailed               a trace could not be written or read                        host     later
@@ -39,6 +40,7 @@ CODES: Final = frozenset(
         "protocol_violation",
         "operation_failed",
         "file_failed",
+        "setup_failed",
         "agent_failed",
         "verifier_failed",
         "store_failed",
@@ -151,6 +153,19 @@ class FileFailed(OperationFailed, OSError):  # type: ignore[misc] # OSError's er
 
     def __str__(self) -> str:
         return f"{self.operation} {self.filename!r} in the sandbox: {self.strerror}"
+
+
+class SetupFailed(ProofboxError):
+    """A task's own setup did not work in a new sandbox. No agent has acted, so it says nothing about any."""
+
+    code = "setup_failed"
+    blame = "task"
+    again = "new sandbox"
+
+    def __init__(self, message: str, limit: object = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        """The ``HitLimit`` that it reached, where it took too long."""
 
 
 class AgentFailed(ProofboxError):

@@ -24,8 +24,8 @@ from proofbox.model.trace import AttemptEnded, AttemptStarted, Failure, RunClose
 from proofbox.model.verdict import Verdict
 from proofbox.trial.attempts import Retry
 from proofbox.trial.groups import groups
+from proofbox.trial.queue import Queue
 from proofbox.trial.runner import Progress
-from proofbox.trial.turns import Turns
 
 Lab = Any
 Tasks = Callable[..., list[Task]]
@@ -96,19 +96,19 @@ def test_pauses_grow_have_chance_in_them_and_an_upper_bound() -> None:
 
 async def test_a_trial_that_pauses_holds_no_slot() -> None:
     """With one worker, the next trial goes on while the first one waits for its second attempt."""
-    turns = Turns([(TrialId("a", 0), 1), (TrialId("b", 0), 1)])
-    first = await turns.next()
+    queue = Queue([(TrialId("a", 0), 1), (TrialId("b", 0), 1)])
+    first = await queue.next()
     assert first is not None
-    turns.done(first, 0.02)
-    second = await turns.next()
+    queue.done(first, 0.02)
+    second = await queue.next()
     assert second is not None
     assert second.trial.task == "b"
-    turns.done(second, None)
-    again = await turns.next()
+    queue.done(second, None)
+    again = await queue.next()
     assert again is not None
     assert (again.trial, again.number, again.tried) == (first.trial, 2, 2)
-    turns.done(again, None)
-    assert await turns.next() is None
+    queue.done(again, None)
+    assert await queue.next() is None
 
 
 async def test_a_run_whose_first_trials_are_all_lost_stops_and_says_why(lab: Lab, tasks: Tasks) -> None:

@@ -15,9 +15,9 @@ from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import INLINE
 from proofbox.model.verdict import Verdict
+from proofbox.trial.queue import Due
 from proofbox.trial.record import record
 from proofbox.trial.trial import Attempt, attempt
-from proofbox.trial.turns import Turn
 
 CANDIDATE = Candidate(completion="    return 1\n")
 PASSED = Verdict(ending="passed")
@@ -164,7 +164,7 @@ def test_large_outputs_are_named_by_digest_and_small_ones_stand_in_the_event() -
     large = Attempt(
         candidate=Candidate(completion="x" * (INLINE + 1) + "\ud800"), verdict=Verdict(ending="failed", log=b"\xff")
     )
-    recorded = record(Turn(TrialId("T", 0), 1, 1, 0.0), large, queued=0.0)
+    recorded = record(Due(TrialId("T", 0), 1, 1, 0.0), large, queued=0.0)
     event = recorded.event
     assert event.candidate is not None
     assert event.candidate.inline is None
@@ -176,4 +176,4 @@ def test_large_outputs_are_named_by_digest_and_small_ones_stand_in_the_event() -
 
 
 def _event(done: Attempt) -> Any:
-    return record(Turn(TrialId("T", 0), 1, 1, 0.0), done, queued=0.0).event
+    return record(Due(TrialId("T", 0), 1, 1, 0.0), done, queued=0.0).event

@@ -111,7 +111,7 @@ def test_walls_are_parts_with_times() -> None:
     """The parts of an attempt, and no others."""
     assert parse.walls(["agent=10m", "trial=1h", "agent=5m"]) == Walls(agent_wall=300.0, trial_wall=3600.0)
     assert parse.walls([]) is None
-    assert parse.show_walls(Walls(agent_wall=300.0)) == "agent 300 s"
-    for wrong in ("agent", "setup=3s", "agent=fast"):
+    assert parse.show_walls(Walls(agent_wall=300.0)) == "setup none, agent 300 s, turn none, verify none, trial none"
+    for wrong in ("agent", "nothing=3s", "agent=fast"):
         with pytest.raises(InvalidInput):
             parse.walls([wrong])

@@ -18,6 +18,7 @@ BINARY: Final = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1
 TIMES: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0}
 SIZES: Final[frozenset[LimitKind]] = frozenset({"memory", "memory_reserve", "process_memory", "disk", "output"})
 SECONDS: Final[frozenset[LimitKind]] = frozenset({"wall", "idle", "command_wall", "cpu_time", "command_cpu_time"})
+AGENTS: Final = ("reference", "nop")
 PARTS: Final = tuple(name.removesuffix("_wall") for name in Walls.__struct_fields__)
 
 T = TypeVar("T")
@@ -92,8 +93,9 @@ def walls(given: Iterable[str]) -> Walls | None:
 
 
 def show_walls(given: Walls) -> str:
-    """The walls that are set, for a person, in one line."""
-    return ", ".join(f"{kind.removesuffix('_wall')} {value:g} s" for kind, value in given.asked().items()) or "none"
+    """The walls of every scope, for a person, in one line."""
+    values = ((part, getattr(given, f"{part}_wall")) for part in PARTS)
+    return ", ".join(f"{part} {'none' if value is None else f'{value:g} s'}" for part, value in values)
 
 
 def _amount(kind: LimitKind, value: str) -> float:
@@ -102,6 +104,16 @@ def _amount(kind: LimitKind, value: str) -> float:
     if kind in SECONDS:
         return seconds(value)
     return processors(value) if kind == "cpus" else count(value)
+
+
+def agent(text: str) -> str:
+    """A built-in agent's name, or "script:FILE" with the file's absolute path. Raises ``InvalidInput``."""
+    if text in AGENTS:
+        return text
+    kind, colon, path = text.partition(":")
+    if kind == "script" and colon and os.path.isfile(path):
+        return f"script:{os.path.abspath(path)}"
+    raise InvalidInput(f"{text!r} is neither {' nor '.join(AGENTS)} nor script:FILE with a file that is there")
 
 
 def environment(given: Iterable[str]) -> dict[str, str]:

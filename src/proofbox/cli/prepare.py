@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from proofbox.agent.builtin import NopAgent, ReferenceAgent, SamplesAgent
-from proofbox.agent.contract import Agent
+from proofbox.agent.contract import Agent, TurnAgent
+from proofbox.agent.script import ScriptAgent
 from proofbox.cli import parse
 from proofbox.errors import InvalidInput
-from proofbox.model.run import HostFacts, Plan, RunConfig
+from proofbox.model.run import HostFacts, Plan, RunConfig, limits_in_force
 from proofbox.model.task import Task
+from proofbox.store.render import whose
 from proofbox.tasks import humaneval
+from proofbox.trial.run import settled
+
+SCRIPT: Final = "script:"
+"""Before the path of a script, as the name of an agent."""
+SCOPES: Final = 5
+"""Sets of tasks with the same limits that are shown; the record of the run has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``samples`` is the digest of the samples file, ``set_size`` how many tasks the whole set has."""
+    """``samples`` is the digest of the file behind the agent, ``set_size`` how many tasks the whole set has."""
 
     tasks: list[Task]
-    agent: Agent
+    agent: Agent | TurnAgent
     plan: Plan
     samples: str | None
     set_size: int
@@ -40,8 +50,12 @@ def work(config: RunConfig, pattern: str | None, only: Collection[str] | None) -
     if config.timeout is not None:
         chosen = [_with_timeout(task, config.timeout) for task in chosen]
     if config.samples is None:
+        plan = Plan.uniform(chosen, config.n)
+        if config.agent.startswith(SCRIPT):
+            script = ScriptAgent(Path(config.agent.removeprefix(SCRIPT)))
+            return Work(chosen, script, plan, script.digest, len(everything))
         agent: Agent = NopAgent() if config.agent == "nop" else ReferenceAgent()
-        return Work(chosen, agent, Plan.uniform(chosen, config.n), None, len(everything))
+        return Work(chosen, agent, plan, None, len(everything))
     read = humaneval.read_samples(config.samples, {task.id for task in everything})
     ids = {task.id for task in chosen}
     plan = Plan(trials={task: n for task, n in read.plan.trials.items() if task in ids}, broken=read.broken)
@@ -70,9 +84,11 @@ def describe(facts: HostFacts, config: RunConfig, asked: Work) -> str:
         ),
         f"agent        {asked.agent.name}" + (f" from {config.samples}" if config.samples else ""),
         f"runtime      {facts.runtime} (level {facts.level})",
-        f"limits       {parse.show_limits(facts.limits)}",
-        f"walls        {parse.show_walls(config.walls)}",
     ]
+    settled_tasks = [settled(task, config) for task in asked.tasks]
+    for scope in limits_in_force(settled_tasks, facts.limits)[:SCOPES]:
+        lines.append(f"limits       {parse.show_limits(scope.limits)}{whose(scope, len(asked.tasks))}")
+        lines.append(f"walls        {parse.show_walls(scope.walls)}; a candidate's calls {scope.calls:g} s")
     lines += [f"template     {name} {digest}" for name, digest in facts.templates.items()]
     lines += [f"note         {note}" for note in facts.notes]
     lines += [f"broken       line {line.line}: {line.message[:200]}" for line in asked.plan.broken[:20]]

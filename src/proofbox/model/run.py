@@ -102,6 +102,19 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     """proofbox, python, kernel, machine."""
 
 
+class InForce(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of every scope as they are for these tasks, whoever set them; None is no limit.
+
+    ``limits`` are for each of their sandboxes and its commands, ``walls`` for the trial, its phases and turns;
+    ``calls``: seconds of a candidate's calls.
+    """
+
+    tasks: tuple[str, ...]
+    limits: Limits
+    walls: Walls
+    calls: float
+
+
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``run.json``."""
 
@@ -116,6 +129,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks the set has; a plan from a samples file may name fewer."""
     samples: str | None = None
     host: HostFacts
+    limits: tuple[InForce, ...] = ()
+    """One for each set of tasks that have the same."""
 
     def differences(self, other: RunRecord) -> tuple[str, ...]:
         """What makes the trials of another record not belong to this run, a sentence each. Empty: it may go on."""
@@ -139,6 +154,18 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def _set(limits: Limits) -> Mapping[str, float]:
     return {kind: getattr(limits, kind) for kind in limits.asked()}
+
+
+def limits_in_force(tasks: Iterable[Task], effective: Limits) -> tuple[InForce, ...]:
+    """Of tasks that the run has had its say about; ``effective`` is what a sandbox gets where a task is silent."""
+    groups: dict[tuple[Limits, Walls, float], list[str]] = {}
+    for task in tasks:
+        key = (task.limits.over(effective), task.walls, task.judge.timeout)
+        groups.setdefault(key, []).append(task.id)
+    return tuple(
+        InForce(tasks=tuple(ids), limits=limits, walls=walls, calls=calls)
+        for (limits, walls, calls), ids in groups.items()
+    )
 
 
 def task_set_digest(tasks: Sequence[Task]) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from proofbox.errors import BrokenTask
-from proofbox.model.limits import Limits, Walls
+from proofbox.model.limits import DEFAULTS, Limits, Walls
 from proofbox.model.spec import Network
+
+TEARDOWN: Final = 60.0
+JUDGING: Final = 600.0
+"""Seconds beyond what is limited, for what the infrastructure does meanwhile: starts, hand-over, our own lateness."""
+GIVEN_BACK: Final = 4.0
+"""Times its limit that a candidate's calls may last, where the host took the rest."""
 
 
 class FunctionTests(msgspec.Struct, frozen=True, tag="function", kw_only=True):
@@ -22,6 +30,21 @@ class FunctionTests(msgspec.Struct, frozen=True, tag="function", kw_only=True):
     timeout: float = 3.0
 
 
+class Workspace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an agent that acts in turns finds in its sandbox, which is of the task's template and has its limits.
+
+    files   texts that are written before anything runs there, by path
+    setup   shell commands that run next, in order; one that fails ends the attempt: that is not the agent's doing
+    answer  the file that is the candidate, in the form that any other agent would hand in
+    cwd     where commands and paths start; None is the template's own directory
+    """
+
+    answer: str
+    files: dict[str, str] = {}
+    setup: tuple[str, ...] = ()
+    cwd: str | None = None
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One task. ``limits`` are those of the sandbox that holds the agent's work; silence means the defaults."""
 
@@ -33,6 +56,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     walls: Walls = Walls()
     """Silence means what the run says."""
     network: Network = "none"
+    workspace: Workspace | None = None
+    """None: no agent can act in a sandbox for it."""
     reference: str | None = None
     """A solution known to be right, in the form that an agent would hand in; never shown to an agent."""
     hung_counts: bool = False
@@ -43,11 +68,26 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Deadlines nest: what is around is longer than what is inside."""
-        walls, inside = self.walls, self.judge.timeout
-        for kind in ("verify_wall", "trial_wall"):
-            around = getattr(walls, kind)
-            if around is not None and around <= inside:
-                raise BrokenTask(f"task {self.id}: {kind} of {around:g} s is not longer than its calls' {inside:g} s")
+        walls, calls, life = self.walls, self.judge.timeout, self.limits.wall
+        phases = (walls.setup_wall or 0.0) + (walls.agent_wall or 0.0)
+        for outer, around, inner, inside in (
+            ("verify_wall", walls.verify_wall, "its calls'", calls),
+            ("trial_wall", walls.trial_wall, "its calls'", calls),
+            ("the sandboxes' wall", life, "its calls'", calls),
+            ("the sandboxes' wall", life, "setup_wall and agent_wall together:", phases),
+            ("agent_wall", walls.agent_wall, "turn_wall of", walls.turn_wall),
+            ("turn_wall", walls.turn_wall, "command_wall of", self.limits.command_wall),
+        ):
+            if around is not None and inside is not None and around <= inside:
+                raise BrokenTask(f"task {self.id}: {outer} of {around:g} s is not longer than {inner} {inside:g} s")
+
+    def lifetime(self) -> float:
+        """Seconds that its sandboxes may live where nobody says otherwise: more than all that happens in one of them.
+
+        The agent's has setup, agent and its end in it; a candidate's the calls, with what a busy host is given back.
+        """
+        agent = (self.walls.setup_wall or 0.0) + (self.walls.agent_wall or 0.0)
+        return max(DEFAULTS.wall or 0.0, agent + TEARDOWN, GIVEN_BACK * self.judge.timeout + JUDGING)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

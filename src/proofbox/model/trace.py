@@ -2,6 +2,7 @@
 
 RunOpened                          a process began to write: first start or resume
 AttemptStarted, AttemptEnded       one try of a trial. A start without an end was interrupted; it is never deleted
+TurnEnded                          one turn of an agent in its sandbox, with what its commands came to
 TrialEnded                         the trial's ending is booked. A judged one (passed, failed, limit) never changes
 RunClosed                          the process stopped writing in good order, and why
 """
@@ -14,7 +15,7 @@ import msgspec
 
 from proofbox.errors import Again, Blame
 from proofbox.model.ids import TrialId, digest
-from proofbox.model.outcome import HitLimit
+from proofbox.model.outcome import HitLimit, Outcome
 from proofbox.model.verdict import Ending, Verdict
 
 INLINE: Final = 8 * 1024
@@ -24,7 +25,7 @@ TEXT: Final = 4 * 1024
 
 JUDGED: Final[frozenset[Ending]] = frozenset({"passed", "failed", "limit"})
 
-Phase = Literal["agent", "verify"]
+Phase = Literal["setup", "agent", "verify"]
 Closing = Literal["complete", "cancelled", "stopped", "failed"]
 
 
@@ -83,7 +84,38 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event",
     candidate: Payload | None = None
     log: Payload | None = None
     timings: dict[str, float] = {}
-    """Seconds: queue, agent, verify, and what the verifier measured inside of it (create, start, calls, destroy)."""
+    """Seconds: queue, sandbox (making the agent's), setup, agent, verify, and what the verifier measured of it."""
+
+
+class CommandRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """``proofbox.model.turn.Ran``, with its output as it is kept on disk."""
+
+    command: str
+    outcome: Outcome | None
+    error: str
+    stdout: Payload
+    stderr: Payload
+    stdout_total: int
+    stderr_total: int
+    elapsed: float
+    cpu: float
+    oom_kills: int | None = None
+    process_denials: int | None = None
+
+
+class TurnEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="turn_ended"):
+    """``proofbox.model.turn.Turn``. On disk before the agent sees it."""
+
+    trial: TrialId
+    attempt: int
+    at: float
+    turn: int
+    note: str
+    timeout: float | None
+    commands: tuple[CommandRecord, ...]
+    elapsed: float
+    limit: HitLimit | None = None
+    cut: bool = False
 
 
 class TrialEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="trial_ended"):
@@ -110,7 +142,7 @@ class RunClosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
     disk: float = 0.0
 
 
-Event = RunOpened | AttemptStarted | AttemptEnded | TrialEnded | RunClosed
+Event = RunOpened | AttemptStarted | TurnEnded | AttemptEnded | TrialEnded | RunClosed
 EVENTS: Final = get_args(Event)
 
 

@@ -292,8 +292,10 @@ class Life:
         await self._channel.hello(life_ms, unisolated=self._runtime.level == "none")
 
     def _wall_passed(self) -> None:
-        limit = self.spec.limits.wall
-        self.lose(SandboxLost(f"sandbox {self.spec.id} reached its wall limit of {limit:g} s and was ended", "wall"))
+        limit = self.spec.limits.wall or 0.0
+        hit = HitLimit(kind="wall", limit=limit, used=self.age(), elapsed=self.age(), at=time())
+        text = f"sandbox {self.spec.id} reached its wall limit of {limit:g} s and was ended"
+        self.lose(SandboxLost(text, "wall", hit))
 
     def _channel_lost(self, violation: ProtocolViolation | None) -> None:
         if violation is not None:

@@ -9,15 +9,30 @@ from typing import Final
 
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import Cause
+from proofbox.model.run import InForce, RunRecord
 from proofbox.model.trace import JUDGED
 from proofbox.model.verdict import ENDINGS
 from proofbox.store.report import Report
 
 WIDTH: Final = 100
+SCOPES: Final = 5
+"""Sets of tasks with the same limits that are shown."""
 SHOWN: Final = 20
 """Lines of a list that are shown; the JSON has all."""
 
-PHASES: Final = ("queue", "agent", "slot", "create", "start", "calls", "collect", "destroy", "verify")
+PHASES: Final = (
+    "queue",
+    "sandbox",
+    "setup",
+    "agent",
+    "slot",
+    "create",
+    "start",
+    "calls",
+    "collect",
+    "destroy",
+    "verify",
+)
 
 _MEANING: Final = {
     "passed": "reward 1",
@@ -30,7 +45,7 @@ _MEANING: Final = {
 _CAUSES: Final[dict[Cause, str]] = {
     "task": "its own doing",
     "hung": "blocked: masked by default",
-    "host": "the host's: a new attempt",
+    "host": "the host's: never counts",
     "unknown": "cannot be told: no reward",
 }
 
@@ -72,8 +87,7 @@ def _head(report: Report) -> str:
         f"runtime {host.runtime} (level {host.level}), {record.config.jobs} at a time; {versions}",
         *(f"template {name} {digest}" for name, digest in host.templates.items()),
         f"task set {record.task_set}",
-        f"walls {', '.join(f'{kind} {value:g}' for kind, value in record.config.walls.asked().items()) or 'none'}",
-        f"limits {_limits_of(host.limits) or 'none'}",
+        *_in_force(record),
         *(f"note: {printable(note, 3 * WIDTH)}" for note in host.notes),
     ]
     if record.samples:
@@ -81,6 +95,21 @@ def _head(report: Report) -> str:
     if report.why:
         lines.append(f"why: {printable(report.why, 4 * WIDTH)}")
     return _wrapped(lines)
+
+
+def _in_force(record: RunRecord) -> list[str]:
+    """Two lines for each set of tasks with the same limits."""
+    lines = [] if record.limits else [f"limits {_limits_of(record.host.limits) or 'none'}"]
+    for scope in record.limits[:SCOPES]:
+        lines.append(f"limits {_limits_of(scope.limits) or 'none'}{whose(scope, record.tasks)}")
+        walls = ", ".join(f"{kind} {value:g}" for kind, value in scope.walls.asked().items()) or "no walls"
+        lines.append(f"in seconds: {walls}, a candidate's calls {scope.calls:g}")
+    return lines
+
+
+def whose(scope: InForce, tasks: int) -> str:
+    """Which of so many tasks these limits are for; nothing where they are for all."""
+    return "" if len(scope.tasks) == tasks else f" ({len(scope.tasks)} tasks, such as {printable(scope.tasks[0], 40)})"
 
 
 def _limits_of(limits: Limits) -> str:

@@ -24,6 +24,7 @@ from proofbox.model.trace import (
     RunClosed,
     RunOpened,
     TrialEnded,
+    TurnEnded,
 )
 from proofbox.model.verdict import ENDINGS, Ending
 from proofbox.store.pass_at_k import pass_at_k
@@ -161,6 +162,7 @@ class _Fold:
         self.examples: dict[tuple[str, Blame, str, str], str] = {}
         self.fired: Counter[tuple[FiredKind, Cause]] = Counter()
         self.started = self.ended = 0
+        self.turns: defaultdict[tuple[TrialId, int], set[tuple[FiredKind, Cause]]] = defaultdict(set)
         self.closed: RunClosed | None = None
         self.overheads: list[tuple[int, float]] = []
         self.disk = 0.0
@@ -182,6 +184,8 @@ class _Fold:
             self.started += 1
             trial = self.trials[event.trial]
             trial.attempts = max(trial.attempts, event.attempt)
+        elif isinstance(event, TurnEnded):
+            self.turns[event.trial, event.attempt] |= _fired_in(event)
         elif isinstance(event, AttemptEnded):
             self._attempt(event)
         else:
@@ -198,7 +202,7 @@ class _Fold:
             self.timings[phase].append(seconds)
         limit = event.verdict.limit if event.verdict else event.failure.limit if event.failure else None
         if not trial.judged:
-            self.fired.update(_fired(event, limit))
+            self.fired.update(_fired(event, limit) | self.turns.pop((event.trial, event.attempt), set()))
         if (failure := event.failure) is not None:
             key = (failure.code, failure.blame, failure.phase, failure.reason)
             self.failures[key] += 1
@@ -218,6 +222,16 @@ def _fired(event: AttemptEnded, limit: HitLimit | None) -> set[tuple[FiredKind, 
         fired |= {("memory", "task")} if usage.oom_kills else set()
         fired |= {("processes", "task")} if usage.process_denials else set()
         fired |= {(usage.full, "task")} if usage.full else set()
+    return fired
+
+
+def _fired_in(turn: TurnEnded) -> set[tuple[FiredKind, Cause]]:
+    """The limits that fired in a turn. They ended commands, and no trial by themselves."""
+    fired: set[tuple[FiredKind, Cause]] = set()
+    for each in turn.commands:
+        fired |= {(each.outcome.kind, each.outcome.cause)} if isinstance(each.outcome, HitLimit) else set()
+        fired |= {("memory", "task")} if each.oom_kills else set()
+        fired |= {("processes", "task")} if each.process_denials else set()
     return fired
 
 

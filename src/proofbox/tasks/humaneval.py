@@ -18,10 +18,12 @@ from typing import IO, Any, Final
 
 from proofbox.errors import BrokenTask, InvalidInput
 from proofbox.model.run import BrokenLine, Plan
-from proofbox.model.task import FunctionTests, Task
+from proofbox.model.task import FunctionTests, Task, Workspace
 
 TIMEOUT: Final = 3.0
 """Seconds, as the package's own evaluator has it by default."""
+ANSWER: Final = "completion.py"
+"""Where an agent that acts in a sandbox leaves what completes ``prompt.py``."""
 MAX_LINE: Final = 64 << 20
 """Bytes of one line of a samples file."""
 
@@ -73,7 +75,8 @@ def _task(where: str, value: dict[str, Any] | str) -> Task:
     if not _has_check(test):
         raise BrokenTask(f"{where}: task {name} has no tests: its test must define check(candidate)")
     judge = FunctionTests(prompt=prompt, entry_point=entry_point, test=test, timeout=TIMEOUT)
-    return Task(id=name, instruction=prompt, judge=judge, reference=solution, hung_counts=True)
+    workspace = Workspace(files={"prompt.py": prompt}, answer=ANSWER)
+    return Task(id=name, instruction=prompt, judge=judge, workspace=workspace, reference=solution, hung_counts=True)
 
 
 def _has_check(test: str) -> bool:

@@ -20,12 +20,13 @@ def handed_in(candidate: Candidate | None) -> Candidate | None:
 
 
 def own_limit(error: Exception, phase: Phase) -> Verdict | None:
-    """The verdict where the agent's own sandbox was ended for what the kernel counted in it; None for all else.
+    """The verdict where the agent's own sandbox was ended for what the kernel counted in it, or for its age.
 
+    None for all else.
     In phase ``verify`` it may have been a sandbox of the verifier's, which says what it means.
     """
     limit = error.limit if phase == "agent" and isinstance(error, SandboxLost) else None
-    if not isinstance(limit, HitLimit) or limit.cause != "task":
+    if not isinstance(limit, HitLimit) or (limit.cause != "task" and limit.kind != "wall"):
         return None
     return Verdict(ending="limit", reason=str(error), limit=limit)
 

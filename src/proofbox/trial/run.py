@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,10 +14,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proofbox.agent.contract import Agent
+from proofbox.agent.contract import Agent, TurnAgent
 from proofbox.errors import BrokenTask, InvalidInput
 from proofbox.model.ids import run_id
-from proofbox.model.run import HostFacts, Plan, RunConfig, RunRecord, task_set_digest
+from proofbox.model.run import HostFacts, Plan, RunConfig, RunRecord, limits_in_force, task_set_digest
 from proofbox.model.task import Task
 from proofbox.model.trace import Closing, RunClosed, RunOpened, recordable
 from proofbox.store.report import Report, read_report
@@ -25,6 +25,7 @@ from proofbox.store.runs import RunDir, Store
 from proofbox.store.writer import Writer
 from proofbox.trial.attempts import Retry
 from proofbox.trial.history import History
+from proofbox.trial.rollout import Workplace
 from proofbox.trial.runner import Progress, Runner
 from proofbox.trial.trial import Verifier, root_of
 
@@ -32,7 +33,7 @@ from proofbox.trial.trial import Verifier, root_of
 async def run_tasks(
     config: RunConfig,
     tasks: Sequence[Task],
-    agent: Agent,
+    agent: Agent | TurnAgent,
     verifier: Verifier,
     host: HostFacts,
     store: Store,
@@ -40,33 +41,39 @@ async def run_tasks(
     plan: Plan | None = None,
     samples: str | None = None,
     resume: str | None = None,
+    place: Workplace | None = None,
     on_event: Callable[[Progress], object] | None = None,
     on_open: Callable[[RunDir], object] | None = None,
 ) -> Report:
     """Runs every trial that was asked for and reports over all of them.
 
-    ``plan`` is the denominator where it is not ``config.n`` trials of each task; ``samples`` the digest of the samples
-    file behind it. ``resume`` names a run to go on with: judged trials are not repeated, all others are, and a
-    difference in what was asked for is ``InvalidInput``. ``on_open`` learns the run's directory before the first trial.
+    ``plan`` is the denominator where it is not ``config.n`` trials of each task; ``samples`` the digest of the file
+    behind the agent. ``resume`` names a run to go on with: judged trials are not repeated, all others are, and a
+    difference in what was asked for is ``InvalidInput``. ``place`` is where agents that act in turns get sandboxes.
+    ``on_open`` learns the run's directory before the first trial.
 
     Cancelled, it leaves a run that can be resumed and no attempt half-booked. Raises ``StoreFailed`` if the run cannot
     be recorded; what was announced as ended is on disk.
     """
-    record = _record(config, tasks, plan or Plan.uniform(tasks, config.n), samples, host)
     by_id = {task.id: _pinned(task, host, config) for task in tasks}
+    record = _record(config, tasks, plan or Plan.uniform(tasks, config.n), samples, host, by_id.values())
     run = await anyio.to_thread.run_sync(_directory, store, record, resume)
     if on_open is not None:
         on_open(run)
     history = History()
     async with run.open_writer(history.see) as writer:
         retry = Retry(attempts=config.attempts)
-        runner = Runner(record.plan, by_id, agent, verifier, writer, history, config.jobs, retry, config.stop, on_event)
+        runner = Runner(
+            record.plan, by_id, agent, verifier, writer, history, config.jobs, retry, config.stop, on_event, place
+        )
         async with _recorded(runner, writer):
             await runner.run()
     return await anyio.to_thread.run_sync(read_report, run)
 
 
-def _record(config: RunConfig, tasks: Sequence[Task], plan: Plan, samples: str | None, host: HostFacts) -> RunRecord:
+def _record(
+    config: RunConfig, tasks: Sequence[Task], plan: Plan, samples: str | None, host: HostFacts, pinned: Iterable[Task]
+) -> RunRecord:
     known = {task.id for task in tasks}
     if unknown := [task for task in plan.trials if task not in known]:
         names = ", ".join(unknown[:5])
@@ -80,6 +87,7 @@ def _record(config: RunConfig, tasks: Sequence[Task], plan: Plan, samples: str |
         tasks=len(tasks),
         samples=samples,
         host=msgspec.structs.replace(host, versions={**versions(), **host.versions}),
+        limits=limits_in_force(pinned, host.limits),
     )
 
 
@@ -119,11 +127,17 @@ def _directory(store: Store, record: RunRecord, resume: str | None) -> RunDir:
 
 
 def _pinned(task: Task, host: HostFacts, config: RunConfig) -> Task:
-    """The task with its template named by the recorded digest, as a name may change its meaning meanwhile, and with
-    what the run says where the task is silent.
+    """The task with its template named by the recorded digest, as a name may change its meaning meanwhile."""
+    return msgspec.structs.replace(settled(task, config), template=host.templates.get(task.template, task.template))
+
+
+def settled(task: Task, config: RunConfig) -> Task:
+    """The task with what the run says where it is silent, and sandboxes that live long enough for all that happens in
+    them. Raises ``BrokenTask`` where the two make no sense together.
     """
-    template = host.templates.get(task.template, task.template)
-    return msgspec.structs.replace(task, template=template, walls=task.walls.over(config.walls))
+    walls = task.walls.over(config.walls)
+    wall = task.limits.wall or config.limits.wall or msgspec.structs.replace(task, walls=walls).lifetime()
+    return msgspec.structs.replace(task, walls=walls, limits=msgspec.structs.replace(task.limits, wall=wall))
 
 
 def versions() -> dict[str, str]:

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 
 import anyio
 
-from proofbox.agent.contract import Agent
+from proofbox.agent.contract import Agent, TurnAgent
 from proofbox.model.run import Plan, StopRule
 from proofbox.model.task import Task
 from proofbox.model.trace import AttemptEnded, AttemptStarted, TrialEnded
+from proofbox.model.turn import Turn
 from proofbox.model.verdict import Ending
 from proofbox.store.writer import Writer
 from proofbox.trial.attempts import Retry
 from proofbox.trial.history import History
-from proofbox.trial.record import record
+from proofbox.trial.queue import Due, Queue
+from proofbox.trial.record import record, record_turn
+from proofbox.trial.rollout import Workplace
 from proofbox.trial.stop import Alarm
 from proofbox.trial.trial import Verifier, attempt
-from proofbox.trial.turns import Turn, Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Runner:
         self,
         plan: Plan,
         tasks: Mapping[str, Task],
-        agent: Agent,
+        agent: Agent | TurnAgent,
         verifier: Verifier,
         writer: Writer,
         history: History,
@@ -52,6 +54,7 @@ class Runner:
         retry: Retry | None = None,
         stop: StopRule | None = None,
         on_event: Callable[[Progress], object] | None = None,
+        place: Workplace | None = None,
     ) -> None:
         self._tasks = tasks
         self._agent = agent
@@ -60,7 +63,8 @@ class Runner:
         self._jobs = jobs
         self._retry = retry or Retry()
         self._alarm = Alarm(stop or StopRule())
-        self._turns = Turns(history.left(plan))
+        self._place = place
+        self._queue = Queue(history.left(plan))
         self._asked = plan.asked
         self._counts = history.counts()
         self._running = 0
@@ -91,28 +95,34 @@ class Runner:
                 await self._writer.flush()
 
     async def _work(self, scope: anyio.CancelScope) -> None:
-        while (turn := await self._turns.next()) is not None:
+        while (due := await self._queue.next()) is not None:
             self._running += 1
             pause = None
             try:
-                pause = await self._attempt(turn)
+                pause = await self._attempt(due)
             finally:
                 self._running -= 1
-                self._turns.done(turn, pause)
+                self._queue.done(due, pause)
             if self.stopped:
                 scope.cancel()
 
-    async def _attempt(self, turn: Turn) -> float | None:
+    async def _attempt(self, due: Due) -> float | None:
         """One attempt, recorded. Returns the pause before the next one, or None if the trial has ended."""
         began, start = time.monotonic(), time.thread_time()
-        started = AttemptStarted(trial=turn.trial, attempt=turn.number, at=time.time())
+        started = AttemptStarted(trial=due.trial, attempt=due.number, at=time.time())
         await self._writer.append(started, durable=False)
         self._tell(started)
         prepared = time.thread_time()
-        done = await attempt(self._tasks[turn.trial.task], turn.trial.index, self._agent, self._verifier)
+
+        async def tell(turn: Turn) -> None:
+            event, blobs = record_turn(due, turn)
+            await self._writer.append(event, blobs=blobs)
+
+        task, index = self._tasks[due.trial.task], due.trial.index
+        done = await attempt(task, index, self._agent, self._verifier, self._place, tell)
         ended = time.thread_time()
-        recorded = record(turn, done, queued=began - turn.ready)
-        pause = None if done.failure is None else self._retry.pause(done.failure, turn.tried)
+        recorded = record(due, done, queued=began - due.ready)
+        pause = None if done.failure is None else self._retry.pause(done.failure, due.tried)
         with anyio.CancelScope(shield=True):  # what is finished is kept; the writer always gets on or fails
             if pause is not None:
                 await self._writer.append(recorded.event, blobs=recorded.blobs, done=lambda: self._tell(recorded.event))

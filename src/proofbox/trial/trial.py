@@ -6,20 +6,26 @@ Nothing of an attempt outlives it, however it ends: the agent and the verifier h
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
-from proofbox.agent.contract import Agent
-from proofbox.errors import AgentFailed, ProofboxError, SandboxLost, VerifierFailed
+from proofbox.agent.contract import Agent, TurnAgent
+from proofbox.errors import AgentFailed, InvalidInput, ProofboxError, SetupFailed, VerifierFailed
 from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
+from proofbox.model.turn import Turn
 from proofbox.model.verdict import Verdict
 from proofbox.trial.checks import handed_in, own_limit, trusted
-from proofbox.trial.clocks import Clocks, OutOfTime
+from proofbox.trial.clocks import Clocks, Decided
+from proofbox.trial.rollout import Tell, Workplace, act_in_sandbox
+
+SIDES: Final[dict[Phase, type[ProofboxError]]] = {
+    "setup": SetupFailed,
+    "agent": AgentFailed,
+    "verify": VerifierFailed,
+}
+"""Who broke, where an error that is none of ours is raised in a phase."""
 
 
 class Verifier(Protocol):
@@ -40,36 +46,46 @@ class Attempt:
     timings: dict[str, float] = field(default_factory=dict)
 
 
-async def attempt(task: Task, index: int, agent: Agent, verifier: Verifier) -> Attempt:
+async def unheard(turn: Turn) -> None:
+    """Records nothing."""
+
+
+async def attempt(
+    task: Task,
+    index: int,
+    agent: Agent | TurnAgent,
+    verifier: Verifier,
+    place: Workplace | None = None,
+    tell: Tell = unheard,
+) -> Attempt:
     """Agent acts -> candidate -> verifier judges -> verdict. Raises nothing but cancellation; safe to repeat."""
     done = Attempt()
-    phase: Phase = "agent"
-    clocks = Clocks(task.walls)
+    clocks = Clocks(task.walls, done.timings)
     try:
-        with _timed(done.timings, phase), clocks.phase(phase):
-            done.candidate = handed_in(await agent.act(task, index))
+        done.candidate = await _candidate(task, index, agent, place, clocks, tell)
         if done.candidate is not None:
-            phase = "verify"
-            with _timed(done.timings, phase), clocks.phase(phase):
+            with clocks.phase("verify"):
                 done.verdict = trusted(await verifier.judge(task, done.candidate), task)
-    except OutOfTime as late:
-        done.verdict = trusted(late.verdict, task)
+    except Decided as decided:
+        done.verdict = trusted(decided.verdict, task)
     except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own
-        own = own_limit(root_of(error), phase)
+        own = own_limit(root_of(error), clocks.at)
         if own is not None:
             done.verdict = trusted(own, task)
         else:
-            done.failure = _attribute(error, phase)
+            done.failure = _attribute(error, clocks.at)
     return done
 
 
-@contextmanager
-def _timed(timings: dict[str, float], phase: Phase) -> Iterator[None]:
-    began = time.monotonic()
-    try:
-        yield
-    finally:
-        timings[phase] = time.monotonic() - began
+async def _candidate(
+    task: Task, index: int, agent: Agent | TurnAgent, place: Workplace | None, clocks: Clocks, tell: Tell
+) -> Candidate | None:
+    if not isinstance(agent, TurnAgent):
+        with clocks.phase("agent"):
+            return handed_in(await agent.act(task, index))
+    if place is None:
+        raise InvalidInput(f"agent {agent.name} acts in sandboxes, and nobody said where")
+    return await act_in_sandbox(task, index, agent, place, clocks, tell)
 
 
 def root_of(error: Exception) -> Exception:
@@ -83,10 +99,10 @@ def root_of(error: Exception) -> Exception:
 def _attribute(error: Exception, phase: Phase) -> Failure:
     """Whose doing it was: what a ``ProofboxError`` says itself, else the side that was at work when it was raised."""
     error = root_of(error)
-    limit = error.limit if isinstance(error, SandboxLost | VerifierFailed) else None
     if not isinstance(error, ProofboxError):
-        side = AgentFailed if phase == "agent" else VerifierFailed
+        side = SIDES[phase]
         error = side(f"the {phase} phase broke: {type(error).__name__}: {error}")
+    limit = getattr(error, "limit", None)
     return Failure(
         code=error.code,
         blame=error.blame,

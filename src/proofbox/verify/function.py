@@ -63,6 +63,11 @@ class FunctionVerifier:
         self._unplanned: set[str] = set()
         self._slots = anyio.CapacityLimiter(AT_ONCE * len(os.sched_getaffinity(0)))
 
+    @property
+    def limits(self) -> Limits:
+        """What candidates' sandboxes are asked to have where the task is silent."""
+        return self._limits
+
     async def __aenter__(self) -> Self:
         self._group = anyio.create_task_group()
         await self._group.__aenter__()

@@ -1,4 +1,4 @@
-"""Whose turn it is: fair order over the tasks, and attempts that wait for their next try without holding a slot."""
+"""Which attempt is next: fair order over the tasks; trials that wait for their next one hold no slot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proofbox.model.ids import TrialId
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Due:
     """Attempt ``number`` of a trial, the ``tried``-th in this process; ready since ``ready`` (monotonic seconds)."""
 
     trial: TrialId
@@ -23,47 +23,47 @@ class Turn:
     ready: float
 
 
-class Turns:
-    """Hands out turns to workers until every trial has had its last one. Only for tasks of one event loop."""
+class Queue:
+    """Hands out attempts to workers until every trial has had its last one. Only for tasks of one event loop."""
 
-    def __init__(self, turns: Iterable[tuple[TrialId, int]]) -> None:
+    def __init__(self, attempts: Iterable[tuple[TrialId, int]]) -> None:
         now = time.monotonic()
-        self._fresh = deque(Turn(trial, number, 1, now) for trial, number in turns)
-        self._later: list[tuple[float, int, Turn]] = []
+        self._fresh = deque(Due(trial, number, 1, now) for trial, number in attempts)
+        self._later: list[tuple[float, int, Due]] = []
         self._order = 0
         self._out = 0
         self._changed = anyio.Event()
 
-    async def next(self) -> Turn | None:
-        """The next turn, as soon as there is one; None once nothing is waiting and nothing is out.
+    async def next(self) -> Due | None:
+        """The next attempt, as soon as there is one; None once nothing is waiting and nothing is out.
 
-        Retries that are due come first: their trials have waited longest. Each turn must come back by ``done``.
+        Retries that are due come first: their trials have waited longest. Each must come back by ``done``.
         """
-        while (turn := self._take()) is None:
+        while (due := self._take()) is None:
             if not self._out and not self._later:
                 return None
             pause = self._later[0][0] - time.monotonic() if self._later else float("inf")
             with anyio.move_on_after(pause):
                 await self._changed.wait()
-        return turn
+        return due
 
-    def _take(self) -> Turn | None:
+    def _take(self) -> Due | None:
         if self._later and self._later[0][0] <= time.monotonic():
-            turn = heapq.heappop(self._later)[2]
+            due = heapq.heappop(self._later)[2]
         elif self._fresh:
-            turn = self._fresh.popleft()
+            due = self._fresh.popleft()
         else:
             return None
         self._out += 1
-        return turn
+        return due
 
-    def done(self, turn: Turn, pause: float | None) -> None:
-        """The turn is over; with a ``pause`` in seconds the trial gets another one after it."""
+    def done(self, due: Due, pause: float | None) -> None:
+        """This attempt is over; with a ``pause`` in seconds the trial gets another one then."""
         self._out -= 1
         if pause is not None:
             ready = time.monotonic() + pause
             self._order += 1
-            again = Turn(turn.trial, turn.number + 1, turn.tried + 1, ready)
+            again = Due(due.trial, due.number + 1, due.tried + 1, ready)
             heapq.heappush(self._later, (ready, self._order, again))
         self._changed.set()
         self._changed = anyio.Event()
