@@ -70,13 +70,16 @@ static struct release await_release(void)
 }
 
 /* Waits for the request, which brings along the client's ends, frozen layers, and where the launcher opens them the
- * layers and volumes. */
+ * layers and volumes. Who fails early meets a word of release before it, which is shorter than every request. */
 static void await_request(bool opened, struct launch_request *request, struct trees *trees)
 {
     int fds[HANDED_MAX];
     ssize_t size;
-    size_t count = receive(message, LAUNCH_MESSAGE_MAX, &size, fds, HANDED_MAX);
+    size_t count;
 
+    do
+        count = receive(message, LAUNCH_MESSAGE_MAX, &size, fds, HANDED_MAX);
+    while (size == sizeof(struct release));
     message[size] = '\0';
     if (count < 2 || !launch_read(message, (size_t)size, request))
         _exit(1);

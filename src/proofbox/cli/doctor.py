@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
-    from proofbox.runtime.contract import Probe
+    from proofbox.runtime.contract import Missing, Probe
 
 DEFAULT_LEVEL: Final = "container"
+
+ROOM: Final = 65_536
+"""Bytes for which there must be room where state and templates are kept: a full disk is told, not a small one."""
 
 
 @click.command()
@@ -25,20 +29,50 @@ def doctor(runtime: str | None, as_json: bool) -> int:
 
     import anyio
 
+    places = _places()
     found = anyio.run(_examine, runtime)
-    good = any(entry["usable"] and (runtime or entry["level"] == DEFAULT_LEVEL) for entry in found)
+    good = any(entry["usable"] and (runtime or entry["level"] == DEFAULT_LEVEL) for entry in found) and not places
     if as_json:
-        click.echo(json.dumps({"ok": good, "runtimes": found}, indent=2))
+        click.echo(json.dumps({"ok": good, "missing": _items(places), "runtimes": found}, indent=2))
     else:
+        click.echo("".join(f"{line}\n" for line in _told(_items(places))), nl=False)
         for entry in found:
             click.echo(_describe(entry))
         click.echo(_summary(found, runtime, good))
     return 0 if good else 1
 
 
+def _places() -> list[Missing]:
+    """What is wrong with the two directories where everything is kept: tried by writing a file that has no name."""
+    import os
+    import tempfile
+
+    from proofbox.errors import StoreFailed
+    from proofbox.host.owner import state_dir
+    from proofbox.runtime.contract import Missing
+    from proofbox.templates.home import data_home, private_directory
+
+    found = []
+    for name, place in (("PROOFBOX_STATE", state_dir), ("PROOFBOX_HOME", lambda: private_directory(data_home()))):
+        try:
+            with tempfile.TemporaryFile(dir=place()) as file:
+                file.write(bytes(ROOM))
+                file.flush()
+                os.fsync(file.fileno())
+        except StoreFailed as failed:
+            what, _, remedy = str(failed).rpartition("; ")
+            found.append(Missing(what, remedy))
+        except OSError as error:
+            why = f"{name} cannot be used: {error.strerror} on writing {ROOM} bytes to {place()}"
+            found.append(Missing(why, f"free some space there, or set {name} to a directory elsewhere"))
+    return found
+
+
 async def _examine(only: str | None) -> list[dict[str, Any]]:
-    from proofbox.errors import Refused
+    from proofbox.errors import Refused, StoreFailed
+    from proofbox.host.remedies import explain
     from proofbox.runtime import registry
+    from proofbox.runtime.contract import Missing
 
     # `fake` scripts faults for tests: it isolates nothing and is no answer to what this host can do.
     names = [only] if only else [name for name in registry.names() if name != "fake"]
@@ -47,7 +81,10 @@ async def _examine(only: str | None) -> list[dict[str, Any]]:
         try:
             probe = await registry.probe(name)
         except Refused as refused:
-            found.append(_entry(name) | {"missing": [{"what": item, "remedy": ""} for item in refused.missing]})
+            found.append(_entry(name) | {"missing": _items(map(Missing.of, refused.missing))})
+            continue
+        except StoreFailed as failed:
+            found.append(_entry(name) | {"missing": _items([Missing(*explain(str(failed)))])})
             continue
         found.append(_entry(name) | _values(probe))
     return found
@@ -67,6 +104,17 @@ def _entry(name: str) -> dict[str, Any]:
     }
 
 
+def _items(missing: Iterable[Missing]) -> list[dict[str, str]]:
+    return [{"what": item.what, "remedy": item.remedy} for item in missing]
+
+
+def _told(missing: list[dict[str, str]]) -> list[str]:
+    return [
+        f"  missing      {item['what']}" + (f"\n    remedy     {item['remedy']}" if item["remedy"] else "")
+        for item in missing
+    ]
+
+
 def _values(probe: Probe) -> dict[str, Any]:
     return {
         "usable": probe.usable,
@@ -74,7 +122,7 @@ def _values(probe: Probe) -> dict[str, Any]:
         "enforces": sorted(probe.enforces),
         "networks": sorted(probe.networks),
         "users": probe.users,
-        "missing": [{"what": item.what, "remedy": item.remedy} for item in probe.missing],
+        "missing": _items(probe.missing),
         "notes": list(probe.notes),
         "facts": probe.facts,
     }
@@ -95,10 +143,7 @@ def _describe(entry: dict[str, Any]) -> str:
         lines.append(
             f"  users        {'several, with a full id range' if entry['users'] else 'one: the root of the sandbox'}"
         )
-    lines += [
-        f"  missing      {item['what']}" + (f"\n    remedy     {item['remedy']}" if item["remedy"] else "")
-        for item in entry["missing"]
-    ]
+    lines += _told(entry["missing"])
     lines += [f"  note         {note}" for note in entry["notes"]]
     width = max([12, *map(len, entry["facts"])])
     lines += [f"  {key:<{width}} {value}" for key, value in sorted(entry["facts"].items())]

@@ -34,6 +34,12 @@ class Missing:
     def __str__(self) -> str:
         return f"{self.what} ({self.remedy})" if self.remedy else self.what
 
+    @classmethod
+    def of(cls, text: str) -> Missing:
+        """From what ``str`` makes of one, as ``Refused`` carries it."""
+        what, mark, remedy = text.partition(" (")
+        return cls(what, remedy.removesuffix(")")) if mark and text.endswith(")") else cls(text)
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:

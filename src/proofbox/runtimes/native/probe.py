@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import secrets
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,6 +15,7 @@ from proofbox.host.cgroup import Place
 from proofbox.host.idmap import Ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
+from proofbox.host.remedies import explain
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -21,6 +23,7 @@ from proofbox.runtime.contract import Handle, Missing, Probe
 
 DEADLINE_S: Final = 20.0
 DIRECTORY: Final = "native-probe"
+FILES_FEW: Final = 1024
 
 
 class Maker(Protocol):
@@ -38,13 +41,13 @@ async def probe_host(runtime: Maker, owner: Owner, ids: Ids, place: Place, enfor
         with anyio.fail_after(DEADLINE_S):
             await _try(runtime, owner, enforces)
     except Refused as refused:
-        missing = tuple(Missing(item) for item in refused.missing)
+        missing = tuple(map(Missing.of, refused.missing))
     except InvalidInput as unknown:
         missing = (Missing(str(unknown)),)
-    except CreateFailed as failed:
-        missing = diagnose(str(failed), ids)
     except TimeoutError:
         missing = (Missing(f"a first sandbox was not made and ended within {DEADLINE_S:g} s", "look for a hung mount"),)
+    except (CreateFailed, OSError) as failed:
+        missing = (Missing(*explain(str(failed))),)
     return Probe(
         usable=not missing,
         level="container",
@@ -88,6 +91,9 @@ def notes(ids: Ids, place: Place) -> tuple[str, ...]:
             f"one id inside, the sandbox's root, as {ids.why_not}: commands cannot run as another user, packages that "
             "need several users cannot be installed, and the caller's supplementary groups stay in force"
         )
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < FILES_FEW:
+        found.append(f"{files} open files: each sandbox holds two or more of them here (ulimit -n 65536)")
     if not place.directories:
         why = "; ".join(place.missing)
         found.append(
@@ -122,68 +128,3 @@ def _has_swap() -> bool:
         if line.startswith("SwapTotal:"):
             return int(line.split()[1]) > 0
     return False
-
-
-def diagnose(message: str, ids: Ids, root: Path = Path("/")) -> tuple[Missing, ...]:
-    """Why a first sandbox failed: the host's settings that are known to stop one, else the step itself."""
-    found: list[Missing] = []
-    if not ids.full or "clone" in message:
-        found += _user_namespaces(root)
-    if "mount /proc" in message:
-        found.append(
-            Missing(
-                "a new /proc cannot be mounted because this one is partly masked, as in a container",
-                "docker run --security-opt systempaths=unconfined, or procMount: Unmasked at Kubernetes",
-            )
-        )
-    if "mount overlay" in message:
-        found.append(
-            Missing(
-                "overlay cannot be mounted in a user namespace",
-                "needs Linux 5.11 with CONFIG_OVERLAY_FS: modprobe overlay; inside a container its own file system "
-                "must not be an overlay below the template: put PROOFBOX_STATE on a volume",
-            )
-        )
-    if not found and "clone" in message and "Operation not permitted" in message:
-        found.append(
-            Missing(
-                "user namespaces are refused, most likely by a container's system call filter",
-                "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined",
-            )
-        )
-    if "Function not implemented" in message:
-        found.append(Missing(f"Linux {platform.release()} lacks a call of that step", "needs Linux 5.12 or newer"))
-    return (*found, Missing(message)) if found else (Missing(f"{message} (no known cause)"),)
-
-
-def _user_namespaces(root: Path) -> list[Missing]:
-    """The switches that take user namespaces away. A file that is not there is a switch that this kernel lacks."""
-    switches = (
-        (
-            "user/max_user_namespaces",
-            "0",
-            "user namespaces are limited to 0",
-            "sysctl -w user.max_user_namespaces=65536",
-        ),
-        (
-            "kernel/unprivileged_userns_clone",
-            "0",
-            "user namespaces are off for everybody but root",
-            "sysctl -w kernel.unprivileged_userns_clone=1",
-        ),
-        (
-            "kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            "AppArmor takes capabilities away in user namespaces of programs without a profile (since Ubuntu 23.10)",
-            "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or run as root",
-        ),
-    )
-    found: list[Missing] = []
-    for name, bad, what, remedy in switches:
-        try:
-            value = (root / "proc/sys" / name).read_text().strip()
-        except OSError:
-            continue
-        if value == bad:
-            found.append(Missing(what, remedy))
-    return found

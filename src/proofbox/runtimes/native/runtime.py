@@ -147,7 +147,7 @@ class NativeRuntime(_Read):
                 await handle.launcher.send(message, [far[0].fileno(), far[1].fileno(), *mounts])
             await handle.until(lambda: handle.ready or bool(handle.failure) or handle.over, CREATE_S)
             if not handle.ready or handle.over:
-                reason = handle.failure or ("its launcher died" if handle.lost else f"not ready after {CREATE_S:g} s")
+                reason = handle.failure or _unready(handle)
                 raise CreateFailed(f"sandbox {spec.id}: {reason}", reason.split(":")[0])
             if handle.affinity:
                 # Its guest has started nothing yet, and all that it will start inherits this.
@@ -319,6 +319,13 @@ def _turn() -> anyio.Semaphore:
         places = anyio.Semaphore(ENDING, fast_acquire=True)
         _ending.set(places)
     return places
+
+
+def _unready(handle: NativeHandle) -> str:
+    """Why it is not ready, where nothing has said so."""
+    if handle.lost:
+        return "its launcher died"
+    return f"not ready after {CREATE_S:g} s" if handle.end is None else f"it ended at once, with status {handle.end}"
 
 
 def _of(handle: Handle) -> NativeHandle:

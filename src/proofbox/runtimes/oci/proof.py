@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from contextlib import suppress
 from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 
-from proofbox.errors import ProofboxError
+from proofbox.errors import ProofboxError, Refused
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
+from proofbox.host.remedies import explain
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -51,8 +53,8 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
     if program is not None:
         version = await _version(program)
         why = await _try(runtime)
-        if why:
-            missing = (Missing(f"{program.path} cannot run a sandbox here: {why}"),)
+        if why is not None:
+            missing = (Missing(f"{program.path} cannot run a sandbox here: {why.what}", why.remedy),)
     widening = (CAN_WIDEN,) if "cpu" in place.directories and "cpuset" not in place.directories else ()
     return Probe(
         usable=not missing,
@@ -84,8 +86,8 @@ async def _version(program: Program) -> str:
     return next(iter(told.stdout.decode("utf-8", "replace").splitlines()), "")
 
 
-async def _try(runtime: Owned) -> str:
-    """Why the sandbox did not come up; empty if its guest answered."""
+async def _try(runtime: Owned) -> Missing | None:
+    """Why the sandbox did not come up; None if its guest answered."""
     ident = "proof-" + os.urandom(6).hex()
     root = runtime.owner.dir / f"oci-root-{ident}"
     root.mkdir(mode=0o755)
@@ -96,14 +98,17 @@ async def _try(runtime: Owned) -> str:
         try:
             with anyio.fail_after(DEADLINE):
                 await runtime.start(handle)
-                return await _greet(runtime, handle)
+                why = await _greet(runtime, handle)
+                return Missing(*explain(why)) if why else None
         finally:
             with anyio.CancelScope(shield=True):
                 await runtime.destroy(handle)
     except TimeoutError:
-        return f"its guest did not answer within {DEADLINE:g} s"
+        return Missing(f"its guest did not answer within {DEADLINE:g} s")
+    except Refused as refused:
+        return Missing.of(refused.missing[0])
     except (ProofboxError, OSError, frames.WireError) as error:
-        return str(error)
+        return Missing(*explain(str(error)))
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -113,7 +118,8 @@ async def _greet(runtime: Owned, handle: Handle) -> str:
     reader = frames.FrameDecoder("guest")
     with await runtime.connect(handle) as channel:
         await anyio.wait_writable(channel)
-        channel.send(frames.encode_frame(frames.HELLO, 0, HOST_HELLO_LAYOUT.encode(HostHello())))
+        with suppress(BrokenPipeError):  # it has ended; what it said is still to be read
+            channel.send(frames.encode_frame(frames.HELLO, 0, HOST_HELLO_LAYOUT.encode(HostHello())))
         while True:
             await anyio.wait_readable(channel)
             data = channel.recv(frames.MAX_PAYLOAD)

@@ -23,6 +23,7 @@ import anyio.to_thread
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.owner import Owner
+from proofbox.host.remedies import explain
 from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
@@ -62,12 +63,15 @@ class ProcessRuntime:
         self._owner = owner
 
     async def probe(self) -> Probe:
-        """Usable wherever the guest was built."""
+        """Usable wherever the guest was built, and runs."""
         missing: tuple[Missing, ...] = ()
         try:
-            guest_path()
+            # Without arguments it says how it is started, and ends.
+            await anyio.run_process([str(guest_path())], check=False)
         except Refused as refused:
-            missing = tuple(Missing(item) for item in refused.missing)
+            missing = tuple(map(Missing.of, refused.missing))
+        except OSError as error:
+            missing = (Missing(*explain(f"start {guest_path()}: {error.strerror}")),)
         return Probe(
             usable=not missing,
             level="none",
