@@ -158,8 +158,12 @@ async def test_a_member_that_does_not_answer_goes_and_the_claim_goes_on(
         assert of.stats().unhealthy == 1
 
 
-async def test_a_member_that_died_while_it_waited_is_replaced(fake: FakeRuntime, fake_host: Host) -> None:
+async def test_a_member_that_died_while_it_waited_is_replaced(
+    fake: FakeRuntime, fake_host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody has to claim it first: what stands is what lives."""
+    monkeypatch.setattr(members, "TICK", 0.05)
+    monkeypatch.setattr(members, "STEADY_SECONDS", 0.2)
     async with fake_host.pool(PLAIN, size=(2, 2)) as of:
         await of.ready(30)
         dead, *_ = fake.live.values()
@@ -233,11 +237,14 @@ async def test_the_size_follows_the_demand_between_its_bounds(
 
 
 async def test_creation_that_fails_again_and_again_is_reported_and_not_stormed(
-    fake: FakeRuntime, fake_host: Host
+    fake: FakeRuntime, fake_host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state says that it does not get on, with the error; tries become rarer; claims raise or try for themselves;
     and when the host is well again so is the pool.
     """
+    monkeypatch.setattr(members, "RETRY_MOST", 0.2)
+    monkeypatch.setattr(members, "TICK", 0.05)
+    monkeypatch.setattr(members, "STEADY_SECONDS", 0.2)
     script = Script(fake, others=Faults(create_fails="mount"))
     async with fake_host.pool(PLAIN, size=(4, 8), at_once=4) as of:
         stats = await of.ready(30)

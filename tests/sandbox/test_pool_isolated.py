@@ -34,7 +34,7 @@ async def host() -> AsyncIterator[Host]:
 async def seen(box: Sandbox) -> list[str]:
     """What a program finds when it is the first one: processes, files, mounts, ports, shared memory, environment."""
     look = (
-        "cat /proc/[0-9]*/comm; ls -lan / /tmp /dev/shm /root | tr -s ' ' | cut -d' ' -f1-5,9-; "
+        "cat /proc/[0-9]*/comm; ls -lan / /tmp /dev/shm /root | tr -s ' ' | cut -d' ' -f1,3-5,9-; "
         "cut -d' ' -f5- /proc/self/mountinfo | sed 's/[ug]id=[0-9]*//g'; "
         "cat /proc/net/tcp /proc/sysvipc/*; wc -l < /proc/net/unix; env; id; hostname; ulimit -a"
     )

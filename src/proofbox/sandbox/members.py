@@ -16,7 +16,7 @@ import anyio
 
 from proofbox.errors import ProofboxError, SandboxLost
 from proofbox.kit.clock import untimed
-from proofbox.kit.loop import Background
+from proofbox.kit.loop import Background, later
 from proofbox.sandbox.factory import Factory
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order
@@ -28,6 +28,10 @@ TICK: Final = 0.5
 """Seconds between looks at what no event tells: members that are too old or have died, names of templates."""
 NEED_SECONDS: Final = 10.0
 """Half of the members that nobody needed for so long are let go."""
+SETTLE_SECONDS: Final = 0.01
+"""How long a refill waits after a claim while others still stand. At once, it would hold up the claimant's first
+command, which then took half as long again (p10 of 200 claims on two busy processors: 4.7 to 5.2 ms for 2.7 to 3.4).
+"""
 RETRY_FIRST: Final = 0.1
 RETRY_MOST: Final = 30.0
 STUCK_FAILURES: Final = 3
@@ -149,7 +153,10 @@ class Members:
         if self._failures:
             log.info("the pool gets on again")
         self._failures, self._retry_at, self.error = 0, 0.0, ""
-        self.fill()
+        if self._idle:
+            later(SETTLE_SECONDS, self.fill)
+        else:
+            self.fill()
 
     def missed(self) -> None:
         """Somebody found none: one member more would have served that claim."""
