@@ -72,9 +72,10 @@ static int open_terminal(struct stream *s, const struct run *run, struct ends *e
 
 static int open_pipes(struct stream *s, const struct run *run, struct ends *ends)
 {
-    int wants_in = run->kind == KIND_FILE ? run->operation == OP_WRITE : run->stdin_pipe;
+    int is_tree = run->kind == KIND_FILE && (run->operation == OP_READ_TREE || run->operation == OP_WRITE_TREE);
+    int wants_in = run->kind == KIND_FILE ? run->operation == OP_WRITE || run->operation == OP_WRITE_TREE : run->stdin_pipe;
     int wants_out = run->kind != KIND_FILE || run->operation == OP_READ || run->operation == OP_LIST ||
-                    run->operation == OP_READLINK;
+                    run->operation == OP_READLINK || run->operation == OP_READ_TREE;
     ends->in = ends->out = ends->err = guest.null;
     if (wants_in) {
         int mine = -1;
@@ -84,9 +85,9 @@ static int open_pipes(struct stream *s, const struct run *run, struct ends *ends
     }
     if (wants_out && open_output(s, run, 1, &ends->out))
         return -1;
-    if (run->kind == KIND_FILE)
+    if (run->kind == KIND_FILE && !is_tree)
         return 0;
-    if (run->merge)
+    if (run->merge && !is_tree)
         ends->err = ends->out;
     else if (open_output(s, run, 2, &ends->err))
         return -1;

@@ -37,11 +37,37 @@ void result_count(struct operation *op, u64 count)
     op->result_length = 8;
 }
 
+void result_tree(struct operation *op, u64 entries, u64 bytes, u64 left_out)
+{
+    put_u64(op->result, entries);
+    put_u64(op->result + 8, bytes);
+    put_u64(op->result + 16, left_out);
+    op->result_length = 24;
+}
+
 int write_all(int fd, const void *data, size_t length)
 {
     for (size_t done = 0; done < length;) {
         ssize_t n = write(fd, (const u8 *)data + done, length - done);
         if (n < 0 && errno != EINTR)
+            return errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Its reader may take its time, or have been told to take no more: then the guest says so on the control socket. */
+int write_out(const struct operation *op, const void *data, size_t length)
+{
+    int out = op->ends->out;
+    if (fcntl(out, F_SETFL, O_NONBLOCK)) /* the end is ours alone */
+        return errno;
+    for (size_t done = 0; done < length;) {
+        ssize_t n = write(out, (const u8 *)data + done, length - done);
+        struct pollfd wait[2] = {{.fd = out, .events = POLLOUT}, {.fd = op->ends->control, .events = POLLIN}};
+        if (n < 0 && errno == EAGAIN && poll(wait, 2, -1) > 0 && wait[1].revents)
+            return ECANCELED;
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
             return errno;
         done += n > 0 ? (size_t)n : 0;
     }
@@ -126,7 +152,7 @@ int file_read(struct operation *op)
             return errno;
         if (n == 0)
             break;
-        int err = write_all(op->ends->out, data, (size_t)n);
+        int err = write_out(op, data, (size_t)n);
         if (err)
             return err;
         left -= (u64)n;
@@ -238,7 +264,8 @@ _Noreturn void file_main(struct run *run, struct ends *ends)
     static int (*const operations[])(struct operation *) = {
         [OP_READ] = file_read,     [OP_WRITE] = file_write,       [OP_STAT] = file_stat,       [OP_LIST] = file_list,
         [OP_MKDIR] = file_mkdir,   [OP_REMOVE] = file_remove,     [OP_RENAME] = file_rename,   [OP_READLINK] = file_readlink,
-        [OP_SYMLINK] = file_symlink, [OP_CHANGE] = file_change,
+        [OP_SYMLINK] = file_symlink, [OP_CHANGE] = file_change,     [OP_READ_TREE] = file_read_tree,
+        [OP_WRITE_TREE] = file_write_tree,
     };
     struct operation op = {.run = run, .ends = ends};
     struct user user;

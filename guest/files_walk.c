@@ -15,7 +15,7 @@
 
 enum { MAX_NAME = 65535, FLATTEN_DEPTH = 64 };
 
-static int is_dots(const char *name) { return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])); }
+int is_dots(const char *name) { return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2])); }
 
 struct listing {
     struct operation *op;
@@ -25,7 +25,7 @@ struct listing {
 
 static int list_flush(struct listing *l)
 {
-    int err = write_all(l->op->ends->out, l->out.data + l->out.start, buffer_used(&l->out));
+    int err = write_out(l->op, l->out.data + l->out.start, buffer_used(&l->out));
     buffer_consume(&l->out, buffer_used(&l->out));
     return err;
 }
@@ -88,8 +88,7 @@ static int list_directory(struct listing *l, int fd)
     return n < 0 ? errno : 0;
 }
 
-/* Deep trees need a descriptor for each level. */
-static void raise_descriptors(void)
+void raise_descriptors(void)
 {
     struct rlimit limit;
     if (!getrlimit(RLIMIT_NOFILE, &limit)) {

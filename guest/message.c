@@ -157,13 +157,13 @@ const char *run_error(const struct run *run)
     if (run->window > (u32)1 << 31)
         return "window above 2^31";
     if (run->kind == KIND_FILE) {
-        if (run->operation < OP_READ || run->operation > OP_CHANGE)
+        if (run->operation < OP_READ || run->operation > OP_WRITE_TREE)
             return "unknown file operation";
         if (!run->path || !*run->path)
             return "the file operation needs a path";
         if ((run->operation == OP_RENAME || run->operation == OP_SYMLINK) && (!run->path2 || !*run->path2))
             return "the file operation needs a second path";
-        if (run->options > 31)
+        if (run->options > 63)
             return "unknown flags";
         return NULL;
     }

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from proofbox.sandbox.pool import Pool
     from proofbox.sandbox.pool_stats import PoolStats
     from proofbox.sandbox.result import CommandResult, CommandUsage
+    from proofbox.sandbox.trees import TreeInfo
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "proofbox.errors": (
@@ -71,6 +72,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "proofbox.sandbox.pool": ("Pool",),
     "proofbox.sandbox.pool_stats": ("PoolStats",),
     "proofbox.sandbox.result": ("CommandResult", "CommandUsage"),
+    "proofbox.sandbox.trees": ("TreeInfo",),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -112,6 +114,7 @@ __all__ = [
     "StoreFailed",
     "Task",
     "Template",
+    "TreeInfo",
     "UnknownTemplate",
     "Usage",
     "Verdict",

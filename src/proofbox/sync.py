@@ -15,12 +15,10 @@ method does is said in ``proofbox.sandbox.api``: signatures, results and errors 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Generic, TypeVar
-
-from anyio import to_thread
 
 from proofbox.errors import InvalidInput, SandboxLost
 from proofbox.kit.thread import Loop, loop_of_process
@@ -28,13 +26,14 @@ from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
 from proofbox.model.template import Template
-from proofbox.sandbox import api, commands, connection, files, host, pool
+from proofbox.sandbox import api, commands, connection, host, pool
 from proofbox.sandbox.channel import READ_SIZE
 from proofbox.sandbox.commands import DEFAULT_KEEP, Scope
-from proofbox.sandbox.files import FileInfo, Path
+from proofbox.sandbox.files import FileInfo
 from proofbox.sandbox.pool import FILLING, KEEP
 from proofbox.sandbox.pool_stats import PoolStats
 from proofbox.sandbox.result import CommandResult
+from proofbox.sync_files import Files
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -153,113 +152,6 @@ def open_pool(
         )
 
     return _Opened(make, Pool)
-
-
-class Files:
-    """See ``proofbox.sandbox.files.Files``."""
-
-    def __init__(self, loop: Loop, inner: files.Files) -> None:
-        self._loop = loop
-        self._inner = inner
-
-    def read(self, path: Path, *, user: str | None = None, offset: int = 0, limit: int | None = None) -> bytes:
-        return self._loop.call(self._inner.read, path, user=user, offset=offset, limit=limit)
-
-    def read_into(
-        self,
-        path: Path,
-        sink: Callable[[bytes], object],
-        *,
-        user: str | None = None,
-        offset: int = 0,
-        limit: int | None = None,
-    ) -> int:
-        async def pour(data: bytes) -> None:
-            await to_thread.run_sync(sink, data)
-
-        return self._loop.call(self._inner.read_into, path, pour, user=user, offset=offset, limit=limit)
-
-    def write(
-        self,
-        path: Path,
-        data: bytes | str,
-        *,
-        mode: int | None = None,
-        owner: str | None = None,
-        user: str | None = None,
-        parents: bool = True,
-        append: bool = False,
-    ) -> FileInfo:
-        return self._loop.call(
-            self._inner.write, path, data, mode=mode, owner=owner, user=user, parents=parents, append=append
-        )
-
-    def write_from(
-        self,
-        path: Path,
-        source: Iterable[bytes],
-        *,
-        size: int | None = None,
-        mode: int | None = None,
-        owner: str | None = None,
-        user: str | None = None,
-        parents: bool = True,
-        append: bool = False,
-    ) -> FileInfo:
-        return self._loop.call(
-            self._inner.write_from,
-            path,
-            _pieces(source),
-            size=size,
-            mode=mode,
-            owner=owner,
-            user=user,
-            parents=parents,
-            append=append,
-        )
-
-    def stat(self, path: Path, *, user: str | None = None, follow: bool = True) -> FileInfo:
-        return self._loop.call(self._inner.stat, path, user=user, follow=follow)
-
-    def list(
-        self, path: Path, *, user: str | None = None, recursive: bool = False, limit: int | None = None
-    ) -> list[FileInfo]:
-        return self._loop.call(self._inner.list, path, user=user, recursive=recursive, limit=limit)
-
-    def mkdir(
-        self,
-        path: Path,
-        *,
-        mode: int | None = None,
-        owner: str | None = None,
-        user: str | None = None,
-        parents: bool = False,
-    ) -> FileInfo:
-        return self._loop.call(self._inner.mkdir, path, mode=mode, owner=owner, user=user, parents=parents)
-
-    def remove(self, path: Path, *, user: str | None = None, recursive: bool = False) -> None:
-        self._loop.call(self._inner.remove, path, user=user, recursive=recursive)
-
-    def rename(self, path: Path, target: Path, *, user: str | None = None) -> FileInfo:
-        return self._loop.call(self._inner.rename, path, target, user=user)
-
-    def readlink(self, path: Path, *, user: str | None = None) -> str:
-        return self._loop.call(self._inner.readlink, path, user=user)
-
-    def symlink(self, path: Path, target: Path, *, user: str | None = None) -> FileInfo:
-        return self._loop.call(self._inner.symlink, path, target, user=user)
-
-    def chmod(
-        self, path: Path, mode: int | None = None, *, owner: str | None = None, user: str | None = None
-    ) -> FileInfo:
-        return self._loop.call(self._inner.chmod, path, mode, owner=owner, user=user)
-
-
-async def _pieces(source: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The iterable, each step of it in a worker thread: it may block, and the loop serves others."""
-    iterator = iter(source)
-    while (piece := await to_thread.run_sync(next, iterator, None)) is not None:
-        yield piece
 
 
 class Connection:

@@ -47,6 +47,24 @@ def test_a_command_that_does_not_exist_is_127_with_the_shells_message(proofbox: 
     assert b"no-such-program" in done.stderr
 
 
+def test_directories_go_in_before_the_command_and_out_after_it(proofbox: Run, tmp_path: Path) -> None:
+    """Also out of one that failed; a link that leads out is refused with the harness's status, and leaves nothing."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/name").write_text("world")
+    script = "cd /tmp/work; mkdir out; echo hello $(cat name) > out/said; exit 3"
+    moved = ("--upload", f"{tmp_path}/in:/tmp/work", "--download", f"/tmp/work/out:{tmp_path}/out")
+    done = proofbox("sandbox", "run", *moved, "-s", "host", "--", script)
+    assert (done.returncode, done.stderr) == (3, b"")
+    assert (tmp_path / "out/said").read_text() == "hello world\n"
+    (tmp_path / "in/link").symlink_to("/etc/passwd")
+    done = proofbox("sandbox", "run", "--upload", f"{tmp_path}/in:/tmp/work", "host", "--", "true")
+    assert done.returncode == 125
+    assert b"the link 'link' to '/etc/passwd' may lead out" in done.stderr
+    done = proofbox("sandbox", "run", "--download", f"/none:{tmp_path}/none", "host", "--", "true")
+    assert (done.returncode, (tmp_path / "none").exists()) == (125, False)
+    assert proofbox("sandbox", "run", "--upload", "nowhere", "host", "--", "true").returncode == 125
+
+
 def test_a_signal_is_128_and_its_number(proofbox: Run) -> None:
     """A program that ends by a signal has the status that a shell would give it."""
     assert proofbox("sandbox", "run", "-s", "host", "--", "kill -TERM $$").returncode == 128 + signal.SIGTERM

@@ -127,10 +127,12 @@ class Guest:
         return self.start(guest.Run(**values))  # type: ignore[arg-type]
 
     def feed(self, stream: int, data: bytes, *, pipe: int = 0, eof: bool = True) -> None:
-        """Sends data within the credit, waiting for more of it."""
+        """Sends data within the credit, waiting for more of it; the rest is not sent where the stream ends before."""
         at = 0
         while at < len(data):
             while not self.credit[stream, pipe]:
+                if any(frame.type == frames.END for frame in self.frames[stream]):
+                    return
                 assert self.pump(PATIENCE), "no credit came"
             piece = data[at : at + min(frames.MAX_PAYLOAD, self.credit[stream, pipe])]
             self.credit[stream, pipe] -= len(piece)

@@ -220,7 +220,7 @@ def test_a_very_deep_tree_is_removed(guest_process: Guest, tmp_path: Path) -> No
 def test_operations_have_the_rights_of_their_user(guest_process: Guest, tmp_path: Path) -> None:
     """A user cannot write where it may not, nor replace a file that it may not write; what it writes is its own."""
     for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+        parent.chmod(parent.stat().st_mode | 0o055)  # one of them may be /tmp, which has to stay what it is
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     (tmp_path / "open" / "root").write_text("root's")

@@ -104,7 +104,7 @@ def anyio_backend() -> str:
 def template(tmp_path: Path) -> Template:
     """See ``make_template``."""
     for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)  # one of them may be /tmp
     return make_template(tmp_path / "root")
 
 

@@ -142,7 +142,7 @@ async def test_a_device_without_end_is_not_read_for_ever(box: Sandbox, monkeypat
 
 async def test_a_fifo_that_nobody_writes_times_out(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """It blocks nothing else meanwhile."""
-    monkeypatch.setattr("proofbox.sandbox.files.FILE_SECONDS", 0.4)
+    monkeypatch.setattr("proofbox.sandbox.fileops.FILE_SECONDS", 0.4)
     await box.run(["mkfifo", "pipe"])
     async with anyio.create_task_group() as group:
 

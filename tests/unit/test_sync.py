@@ -8,24 +8,26 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
 import proofbox
-from proofbox import sync
-from proofbox.errors import InvalidInput, OperationFailed, SandboxLost
+from proofbox import sync, sync_files
+from proofbox.errors import FileFailed, InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.outcome import Exited, Killed
 from proofbox.runtime import registry
 from proofbox.runtimes.fake import FakeRuntime, Faults
-from proofbox.sandbox import api, commands, connection, files, fork, host, pool
+from proofbox.sandbox import api, commands, connection, files, fork, host, pool, trees
 
 TWINS = [
     (sync.Sandbox, api.Sandbox),
     (sync.Forking, fork.Forking),
     (sync.Command, commands.Command),
-    (sync.Files, files.Files),
+    (sync_files.Files, files.Files),
+    (sync_files.Trees, trees.Trees),
     (sync.Connection, connection.Connection),
     (sync.Pool, pool.Pool),
 ]
@@ -33,6 +35,8 @@ INSIDE = {(pool.Pool, "open")}
 """What the async class has for its maker and for nobody else."""
 CHANGED = {
     ("write_from", "source"): "Iterable[bytes]",
+    ("write_tar", "source"): "Iterable[bytes]",
+    ("read_tar", "return"): "Iterator[bytes]",
     ("read_into", "sink"): "Callable[[bytes], object]",
     ("output", "return"): "Iterator[tuple[int, bytes]]",
     ("claim", "return"): "AbstractContextManager[Sandbox]",
@@ -89,6 +93,23 @@ def fake() -> Iterator[FakeRuntime]:
 def opened() -> Any:
     """A scripted sandbox."""
     return sync.open_sandbox(runtime="fake", level="none", allow_unisolated=True)
+
+
+def test_trees_go_in_and_out_without_an_event_loop(fake: FakeRuntime, tmp_path: Path) -> None:
+    """As directories and as archives; a reader that stops early ends its operation."""
+    (tmp_path / "in/sub").mkdir(parents=True)
+    (tmp_path / "in/sub/file").write_text("content")
+    with opened() as box:
+        assert box.files.upload(tmp_path / "in", "/d").entries == 2
+        raw = b"".join(box.files.read_tar("/d"))
+        assert box.files.write_tar("/again", iter([raw[:700], raw[700:]])).size == 7
+        assert box.files.download("/again", tmp_path / "out").entries == 2
+        for _ in box.files.read_tar("/d"):
+            break
+        with pytest.raises(FileFailed, match="/none"):
+            list(box.files.read_tar("/none"))
+        assert box.run("echo on").stdout == "on\n"
+    assert (tmp_path / "out/sub/file").read_text() == "content"
 
 
 def test_a_sandbox_is_used_without_an_event_loop(fake: FakeRuntime) -> None:

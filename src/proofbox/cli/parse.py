@@ -138,6 +138,17 @@ def volumes(given: Iterable[str]) -> tuple[Volume, ...]:
     return tuple(found)
 
 
+def transfers(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """``["FROM:TO"]`` to pairs; the last colon counts. Raises ``InvalidInput``."""
+    found = []
+    for text in given:
+        source, _, target = text.rpartition(":")
+        if not source or not target:
+            raise InvalidInput(f"{text!r}: write FROM:TO, two directories with a colon between them")
+        found.append((source, target))
+    return tuple(found)
+
+
 def show_size(amount: float) -> str:
     """Bytes for a person: 536870912 is "512 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -91,8 +91,28 @@ async def _open(template: str, given: dict[str, Any]) -> AsyncIterator[Sandbox]:
 )
 @click.option("-i", "--stdin", is_flag=True, help="Hand on what comes in on standard input.")
 @click.option("-s", "--shell", is_flag=True, help="COMMAND is one shell text.")
+@click.option(
+    "--upload",
+    "uploads",
+    multiple=True,
+    metavar="DIR:PATH",
+    callback=parse.parsed(parse.transfers),
+    help="Before it, what DIR holds goes into the directory PATH inside; repeatable.",
+)
+@click.option(
+    "--download",
+    "downloads",
+    multiple=True,
+    metavar="PATH:DIR",
+    callback=parse.parsed(parse.transfers),
+    help="After it, however it ended, what PATH inside holds goes into the new directory DIR; repeatable.",
+)
 def run(template: str, command: tuple[str, ...], timeout: float | None, stdin: bool, shell: bool, **given: Any) -> int:
-    """Runs COMMAND in a new sandbox of TEMPLATE and streams its output, byte for byte."""
+    """Runs COMMAND in a new sandbox of TEMPLATE and streams its output, byte for byte.
+
+    Of what is uploaded and downloaded no link is followed: one that may lead out of its directory, a device or a FIFO
+    is refused, with status 125. A directory that is downloaded is whole or not there.
+    """
     import anyio
 
     argv: str | tuple[str, ...] = " ".join(command) if shell else command
@@ -105,6 +125,8 @@ async def _run(
     import anyio
 
     async with _open(template, given) as box:
+        for local, path in given["uploads"]:
+            await box.files.upload(local, path)
         job = await box.start(command, stdin=stdin, timeout=timeout, keep=None)
         async with anyio.create_task_group() as beside:
             beside.start_soon(_interrupts, job)
@@ -112,6 +134,8 @@ async def _run(
                 beside.start_soon(_feed, job)
             result = await _stream(job)
             beside.cancel_scope.cancel()
+        for path, local in given["downloads"]:
+            await box.files.download(path, local)
     return _status(result)
 
 

@@ -13,6 +13,7 @@ from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands
 from proofbox.sandbox.connection import Connection, open_connection
+from proofbox.sandbox.fileops import FileOperations
 from proofbox.sandbox.files import FileInfo, Files
 from proofbox.sandbox.fork import Forking, Origin
 from proofbox.sandbox.given import as_seconds
@@ -45,7 +46,7 @@ class Sandbox(Forking):
         self._life = life
         self._setting = setting
         self._commands = Commands(life, setting)
-        self.files = Files(life, setting, self._commands)
+        self.files = Files(FileOperations(life, setting, self._commands))
 
     @property
     def live(self) -> bool:

@@ -140,6 +140,8 @@ class Channel:
         incoming[frames.STDOUT] = Incoming(keep)
         if run.kind != guest.FILE and not run.merge and run.pty is None:
             incoming[frames.STDERR] = Incoming(keep)
+        elif run.file_op in guest.TREES:
+            incoming[frames.STDERR] = Incoming(guest.PATH_MOST)
         outgoing: tuple[int, ...] = (frames.STDIN,) if run.stdin or run.pty is not None else ()
         if run.channel:
             incoming[frames.CHANNEL] = Incoming(None)

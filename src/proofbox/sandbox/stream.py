@@ -26,9 +26,10 @@ class Incoming:
 
     With ``keep`` a number they are kept from the first on, and credit is given as they come; the guest sends no more
     than ``keep``. With ``keep`` None they flow: credit is given as a reader takes them, and at most a window is held.
+    ``unread``: there is no reader any more, and what comes goes nowhere.
     """
 
-    __slots__ = ("buffer", "credit", "eof", "keep", "owed", "total")
+    __slots__ = ("buffer", "credit", "eof", "keep", "owed", "total", "unread")
 
     def __init__(self, keep: int | None) -> None:
         self.keep = keep
@@ -37,6 +38,7 @@ class Incoming:
         self.owed = 0
         self.total = 0
         self.eof = False
+        self.unread = False
 
     def accept(self, payload: bytes, eof: bool) -> int:
         """Takes what came; the credit to give back now. Raises ``WireError`` for what the guest had no right to
@@ -52,6 +54,8 @@ class Incoming:
         self.eof = eof
         self.credit -= size
         self.total += size
+        if self.unread:
+            return self.give(size)
         if self.keep is None:
             self.buffer += payload
             return 0

@@ -7,10 +7,8 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proofbox.kit.newtree import Parts
 from proofbox.templates.tree import OPAQUE, is_whiteout
-
-Parts = tuple[bytes, ...]
-"""The names of a path below the root; none of them is ``..``."""
 
 
 @dataclass(frozen=True, slots=True)

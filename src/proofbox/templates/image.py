@@ -21,7 +21,7 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from proofbox.errors import InvalidInput
-from proofbox.templates.unpack import split
+from proofbox.kit.newtree import split
 
 DOCUMENT_MOST: Final = 8 << 20
 """Bytes of an index, a manifest or a configuration. Registries take manifests of at most 4 MiB."""

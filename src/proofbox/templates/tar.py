@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from proofbox.errors import InvalidInput
+from proofbox.kit.newtree import CHUNK, Entry
 from proofbox.templates.below import Below
-from proofbox.templates.tree import CAPABILITY, CHUNK
-from proofbox.templates.unpack import Entry, NewTree, Notes
+from proofbox.templates.tree import CAPABILITY
+from proofbox.templates.unpack import NewTree, Notes
 
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
 GZIP: Final = b"\x1f\x8b"

@@ -17,8 +17,7 @@ from typing import Final
 
 from proofbox.host.idmap import find_ids
 
-CHUNK = 1 << 20
-CAPABILITY = "security.capability"
+CAPABILITY: Final = "security.capability"
 OPAQUE: Final = "user.overlay.opaque"
 OVERLAY: Final = "user.overlay."
 _BOOKKEEPING: Final = frozenset(f"{OVERLAY}{name}" for name in ("origin", "impure", "nlink", "uuid", "upper"))

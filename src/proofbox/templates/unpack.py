@@ -1,35 +1,28 @@
-"""A root file system or a layer into a new directory, where nothing that it holds can reach outside.
+"""A root file system or a layer into a new directory, as ``kit/newtree.py`` does it, with owners and with layers below.
 
-The source is hostile: a member may be called ``../x``, may go through a link that an earlier member made, may be a hard
-link to anything. No path is resolved by the kernel as a whole: each directory is opened below the one before it without
-following links, and the last name is made in it.
+A path whose directories are not in this layer goes on as in those below. The source is hostile, and so is what the
+layers below hold: links in them are read, never followed by the kernel.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from proofbox.errors import InvalidInput
-from proofbox.templates.below import Below, Parts
-from proofbox.templates.tree import CHUNK, OPAQUE, OVERLAY, attributes, walk
-
-DEPTH = 256
-"""Directories in one path: more is an attack on whoever walks it."""
+from proofbox.kit import newtree
+from proofbox.kit.newtree import Entry, Parts, split
+from proofbox.templates.below import Below
+from proofbox.templates.tree import OPAQUE, OVERLAY, attributes, walk
 
 LINKS: Final = 40
 """Links that one path may go through below, as in the kernel."""
 
 IDS: Final = 65_536
 NOBODY: Final = 65_534
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
@@ -48,24 +41,7 @@ class Notes:
         return {why: f"{len(self.kept[why])}: {names}" for why, names in shown.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of the source. ``target`` is a link's target, or for a hard link the path of the first name.
-
-    ``mtime``: nanoseconds; compiled Python files name the time of their source, so it has to survive.
-    """
-
-    path: bytes
-    mode: int
-    uid: int
-    gid: int
-    target: bytes = b""
-    hard: bool = False
-    attributes: Mapping[str, bytes] = field(default_factory=dict)
-    mtime: int | None = None
-
-
-class NewTree:
+class NewTree(newtree.NewTree):
     """A directory that is being filled. ``below``: the layers that it will lie on. Not for two threads.
 
     A path whose directories are not in this layer goes on as in those below: with the same owner and mode, and through
@@ -73,13 +49,9 @@ class NewTree:
     """
 
     def __init__(self, top: Path, notes: Notes, below: Below | None = None) -> None:
-        top.mkdir(mode=0o755)
-        top.chmod(0o755)
-        self.top = top
+        super().__init__(top, mode=0o755, strict=False, left_out=notes.add)
         self.notes = notes
         self._below = below or Below(())
-        self._root = os.open(top, _DIRECTORY)
-        self._modes: dict[Parts, Entry] = {}
         self._removed: dict[Parts, None] = {}
         self._opaque: dict[Parts, None] = {}
         self._reached: dict[Parts, Parts] = {(): ()}
@@ -89,34 +61,10 @@ class NewTree:
     def __enter__(self) -> NewTree:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Sets what is set last, deepest first: modes may forbid what was made before."""
-        try:
-            if error is None:
-                self._mark()
-                for parts, entry in sorted(self._modes.items(), key=lambda item: len(item[0]), reverse=True):
-                    with self._opened(parts) as directory:
-                        self._own(directory, None, entry)
-                        self._describe(directory, entry)
-                        os.fchmod(directory, stat.S_IMODE(entry.mode))
-                        _date(directory, entry)
-        finally:
-            os.close(self._root)
-
-    def put(self, entry: Entry, content: IO[bytes] | None = None) -> None:
-        """Makes one entry; a later one replaces an earlier one of its name, as tar does. Raises ``InvalidInput``."""
-        parts = split(entry.path)
-        if not parts:
-            if stat.S_ISDIR(entry.mode):
-                self._modes[()] = entry
-            return
-        parts = (*self._reach(parts[:-1]), parts[-1])
-        with self._opened(parts[:-1], make=True) as parent:
-            if stat.S_ISDIR(entry.mode):
-                self._put_directory(parent, parts, entry)
-            else:
-                self._clear(parent, parts[-1], entry)
-                self._put_other(parent, parts[-1], entry, content)
+    def finish(self) -> None:
+        """Sets what is set last."""
+        self._mark()
+        super().finish()
 
     def remove(self, path: bytes) -> None:
         """What the layers below have at that path is gone; what this layer has there stays."""
@@ -176,103 +124,24 @@ class NewTree:
             todo = [part for part in target.split(b"/") if part not in (b"", b".")] + todo
         return done
 
-    def _has(self, parts: Parts) -> bool:
-        try:
-            with self._opened(parts[:-1]) as directory:
-                os.stat(parts[-1], dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return True
-
-    @contextmanager
-    def _opened(self, parts: Parts, *, make: bool = False) -> Iterator[int]:
-        """The directory of that path, reached step by step; no step is a link."""
-        directory = os.dup(self._root)
-        try:
-            for depth, name in enumerate(parts, 1):
-                try:
-                    inner = self._step(directory, name, parts[:depth] if make else None)
-                except OSError as error:
-                    if error.errno not in (errno.ELOOP, errno.ENOTDIR):
-                        raise
-                    path = os.fsdecode(b"/".join(parts[:depth]))
-                    raise InvalidInput(
-                        f"import: {path!r} is no directory, but an entry goes through it; a link there may lead out"
-                    ) from error
-                os.close(directory)
-                directory = inner
-            yield directory
-        finally:
-            os.close(directory)
-
-    def _step(self, directory: int, name: bytes, make: Parts | None) -> int:
-        try:
-            return os.open(name, _DIRECTORY, dir_fd=directory)
-        except FileNotFoundError:
-            if make is None:
-                raise
-            os.mkdir(name, 0o700, dir_fd=directory)
-            inner = os.open(name, _DIRECTORY, dir_fd=directory)
-            os.fchmod(inner, 0o755)
-            below = self._below.find(make)
-            if below is not None and stat.S_ISDIR(below.found.st_mode):
-                as_below = Entry(b"/".join(make), below.found.st_mode, below.found.st_uid, below.found.st_gid)
-                self._modes[make] = replace(as_below, mtime=below.found.st_mtime_ns)
-            return inner
+    def _made(self, directory: int, parts: Parts) -> None:
+        super()._made(directory, parts)
+        below = self._below.find(parts)
+        if below is not None and stat.S_ISDIR(below.found.st_mode):
+            as_below = Entry(b"/".join(parts), below.found.st_mode, below.found.st_uid, below.found.st_gid)
+            self._modes[parts] = replace(as_below, mtime=below.found.st_mtime_ns)
 
     def _put_directory(self, parent: int, parts: Parts, entry: Entry) -> None:
-        try:
-            os.mkdir(parts[-1], 0o700, dir_fd=parent)
-        except FileExistsError:
-            if not stat.S_ISDIR(os.stat(parts[-1], dir_fd=parent, follow_symlinks=False).st_mode):
-                os.unlink(parts[-1], dir_fd=parent)
-                os.mkdir(parts[-1], 0o700, dir_fd=parent)
-        self._modes[parts] = entry
+        super()._put_directory(parent, parts, entry)
         self._reached[parts] = parts
-
-    def _clear(self, parent: int, name: bytes, entry: Entry) -> None:
-        try:
-            found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        except FileNotFoundError:
-            return
-        if stat.S_ISDIR(found.st_mode):
-            raise InvalidInput(f"import: {os.fsdecode(entry.path)!r} comes twice, first as a directory, then as a file")
-        os.unlink(name, dir_fd=parent)
-
-    def _put_other(self, parent: int, name: bytes, entry: Entry, content: IO[bytes] | None) -> None:
-        if entry.hard:
-            self._hard_link(parent, name, entry)
-        elif stat.S_ISLNK(entry.mode):
-            os.symlink(entry.target, name, dir_fd=parent)  # its target is text: it is resolved inside, later
-            self._own(parent, name, entry)
-            _date(parent, entry, name)
-        elif stat.S_ISREG(entry.mode):
-            self._put_file(parent, name, entry, content)
-        elif stat.S_ISFIFO(entry.mode):
-            os.mkfifo(name, 0o600, dir_fd=parent)
-            self._own(parent, name, entry)
-            os.chmod(name, stat.S_IMODE(entry.mode), dir_fd=parent)
-        else:
-            # A device of the host by number is the host's device. /dev inside is made by the runtime anyway.
-            self.notes.add("devices and sockets left out", entry.path)
 
     def _hard_link(self, parent: int, name: bytes, entry: Entry) -> None:
         source = split(entry.target)
         if source:
-            source = (*self._reach(source[:-1]), source[-1])
-            self._bring_up(source, entry)
-        try:
-            with self._opened(source[:-1]) as directory:
-                if not source or stat.S_ISDIR(os.stat(source[-1], dir_fd=directory, follow_symlinks=False).st_mode):
-                    raise InvalidInput(f"import: {os.fsdecode(entry.path)!r} is a hard link to a directory")
-                os.link(source[-1], name, src_dir_fd=directory, dst_dir_fd=parent, follow_symlinks=False)
-        except FileNotFoundError as error:
-            raise InvalidInput(
-                f"import: {os.fsdecode(entry.path)!r} is a hard link to {os.fsdecode(entry.target)!r}, "
-                "which is not in it"
-            ) from error
+            self._bring_up((*self._reach(source[:-1]), source[-1]))
+        super()._hard_link(parent, name, entry)
 
-    def _bring_up(self, source: Parts, entry: Entry) -> None:
+    def _bring_up(self, source: Parts) -> None:
         """A hard link to a file of a layer below brings that file into this one, as writing to it would."""
         below = None if self._has(source) else self._below.find(source)
         if below is None or not stat.S_ISREG(below.found.st_mode):
@@ -282,25 +151,11 @@ class NewTree:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file:
             self.put(replace(up, mtime=found.st_mtime_ns), file)
 
-    def _put_file(self, parent: int, name: bytes, entry: Entry, content: IO[bytes] | None) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(name, flags, 0o600, dir_fd=parent), "wb", buffering=0) as file:
-            if content is not None:
-                shutil.copyfileobj(content, file, CHUNK)
-            self._own(file.fileno(), None, entry)
-            self._describe(file.fileno(), entry)
-            os.fchmod(file.fileno(), stat.S_IMODE(entry.mode))
-            _date(file.fileno(), entry)
-
-    def _describe(self, file: int, entry: Entry) -> None:
-        for name, value in entry.attributes.items():
-            if name.startswith(OVERLAY):  # it would redirect or hide what the image does not say
-                self.notes.add("overlay attributes left out", entry.path)
-                continue
-            try:
-                os.setxattr(file, name, value)
-            except OSError:
-                self.notes.add(f"attributes {name.partition('.')[0]}.* left out", entry.path)
+    def _describe(self, opened: int, entry: Entry) -> None:
+        kept = {name: value for name, value in entry.attributes.items() if not name.startswith(OVERLAY)}
+        if len(kept) < len(entry.attributes):  # they would redirect or hide what the image does not say
+            self.notes.add("overlay attributes left out", entry.path)
+        super()._describe(opened, replace(entry, attributes=kept))
 
     def _own(self, directory: int, name: bytes | None, entry: Entry) -> None:
         uid, gid = entry.uid, entry.gid
@@ -313,26 +168,6 @@ class NewTree:
             os.fchown(directory, uid, gid)
         else:
             os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
-
-
-def _date(directory: int, entry: Entry, name: bytes | None = None) -> None:
-    if entry.mtime is None:
-        return
-    times = (entry.mtime, entry.mtime)
-    if name is None:
-        os.utime(directory, ns=times)
-    else:
-        os.utime(name, ns=times, dir_fd=directory, follow_symlinks=False)
-
-
-def split(path: bytes) -> Parts:
-    """The names of a path; a leading ``/`` and ``.`` mean nothing. Raises ``InvalidInput`` for ``..``."""
-    parts = tuple(part for part in path.split(b"/") if part not in (b"", b"."))
-    if b".." in parts or b"\0" in path:
-        raise InvalidInput(f"import: the path {os.fsdecode(path)!r} leaves the tree")
-    if len(parts) > DEPTH:
-        raise InvalidInput(f"import: a path of {len(parts)} directories (at most {DEPTH})")
-    return parts
 
 
 def copy_directory(source: Path, top: Path) -> Notes:

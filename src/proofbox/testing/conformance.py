@@ -30,10 +30,11 @@ from proofbox.testing.checks import (  # noqa: E402
     limits,
     output,
     timeouts,
+    trees,
 )
 
 FIXTURES = ("anyio_backend", "abilities", "box", "place", "open_box", "marker")
-MODULES = (output, commands, background, timeouts, files, limits, isolation, lifecycle)
+MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle)
 
 globals().update({name: getattr(needs, name) for name in FIXTURES})
 for _module in MODULES:

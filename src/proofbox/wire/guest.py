@@ -22,8 +22,11 @@ ARGV: Final = 0
 SHELL: Final = 1
 FILE: Final = 2
 
-READ, WRITE, STAT, LIST_DIR, MKDIR, REMOVE, RENAME, READLINK, SYMLINK, CHANGE = range(1, 11)
-PARENTS, RECURSIVE, APPEND, NOFOLLOW, EXCLUSIVE = 1, 2, 4, 8, 16
+READ, WRITE, STAT, LIST_DIR, MKDIR, REMOVE, RENAME, READLINK, SYMLINK, CHANGE, READ_TREE, WRITE_TREE = range(1, 13)
+PARENTS, RECURSIVE, APPEND, NOFOLLOW, EXCLUSIVE, OWNERS = 1, 2, 4, 8, 16, 32
+TREES: Final = (READ_TREE, WRITE_TREE)
+"""Those that tell on pipe 2 which path it was that failed: at most ``PATH_MOST`` bytes."""
+PATH_MOST: Final = 4096
 
 EXITED, SIGNALED, DEADLINE, OUTPUT_LIMIT, KILLED, SUPERVISOR_LOST = range(6)
 
@@ -267,6 +270,7 @@ END_LAYOUT: Final = _EndLayout()
 _STAT: Final = struct.Struct("<IIIIQQqQ")
 _NAME_LENGTH: Final = struct.Struct("<H")
 STAT_SIZE: Final = _STAT.size
+_COUNTS: Final = struct.Struct("<QQQ")
 _U32: Final = struct.Struct("<I")
 
 
@@ -283,6 +287,26 @@ def decode_stat(raw: bytes) -> StatRecord:
     if reserved:
         raise WireError(f"stat record with {reserved} in its reserved field")
     return StatRecord(*values)
+
+
+class TreeCounts(msgspec.Struct, frozen=True):
+    """What a tree operation has moved: entries, bytes of content; and how many it has left out."""
+
+    entries: int
+    size: int
+    left_out: int
+
+
+def encode_tree_counts(counts: TreeCounts) -> bytes:
+    """24 bytes."""
+    return _COUNTS.pack(counts.entries, counts.size, counts.left_out)
+
+
+def decode_tree_counts(raw: bytes) -> TreeCounts:
+    """The result of a tree operation."""
+    if len(raw) != _COUNTS.size:
+        raise WireError(f"result of a tree operation with {len(raw)} bytes, not {_COUNTS.size}")
+    return TreeCounts(*_COUNTS.unpack(raw))
 
 
 def encode_entry(entry: ListEntry) -> bytes:

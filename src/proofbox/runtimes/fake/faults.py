@@ -54,6 +54,7 @@ class Faults:
     lie             that command is answered with a lie
     oom_kills       what the kernel's counter shows after that command
     denials         as ``oom_kills``, forks that were refused
+    tree            archive and END's result with which every directory that is read is answered
     destroy_fails   so many times destroy raises ``OSError`` before it works
     """
 
@@ -71,4 +72,5 @@ class Faults:
     lie: Lie | None = None
     oom_kills: int = 0
     denials: int = 0
+    tree: tuple[bytes, bytes] | None = None
     destroy_fails: int = 0

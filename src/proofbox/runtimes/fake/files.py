@@ -7,7 +7,11 @@ import posixpath
 import stat
 from dataclasses import dataclass, field
 
+import msgspec
+
 from proofbox.wire import guest as wire
+from proofbox.wire import tar
+from proofbox.wire.frames import WireError
 
 
 @dataclass(slots=True)
@@ -25,7 +29,7 @@ class FakeFiles:
     _nodes: dict[bytes, _Node] = field(default_factory=lambda: {b"/": _Node(1, None, 0o755)})
 
     def answer(self, run: wire.Run, data: bytes) -> tuple[int, bytes, bytes]:
-        """Does one operation. Gives errno, the END's result, and the bytes for pipe 1."""
+        """Does one operation. Gives errno, the END's result, and the bytes for pipe 1 (for pipe 2 where it failed)."""
         path = posixpath.normpath(posixpath.join(run.cwd or b"/", run.path or b""))
         operation = {
             wire.READ: self._read,
@@ -35,13 +39,15 @@ class FakeFiles:
             wire.MKDIR: self._mkdir,
             wire.REMOVE: self._remove,
             wire.CHANGE: self._change,
+            wire.READ_TREE: self._read_tree,
+            wire.WRITE_TREE: self._write_tree,
         }.get(run.file_op or 0)
         if operation is None:
             return errno.ENOSYS, b"", b""
         try:
             result, out = operation(path, run, data)
         except OSError as error:
-            return error.errno or errno.EIO, b"", b""
+            return error.errno or errno.EIO, b"", error.filename or b""
         return 0, result, out
 
     def _find(self, path: bytes) -> _Node:
@@ -122,3 +128,42 @@ class FakeFiles:
         node = self._find(path)
         node.mode = node.mode if run.mode is None else run.mode
         return self._record(node), b""
+
+    def _read_tree(self, path: bytes, run: wire.Run, data: bytes) -> tuple[bytes, bytes]:
+        if self._find(path).data is not None:
+            raise OSError(errno.ENOTDIR, "")
+        out, top = [], path.rstrip(b"/") + b"/"
+        below = sorted(name for name in self._nodes if name.startswith(top) and name != top)
+        for name in below:
+            node = self._nodes[name]
+            kind, content = (tar.DIRECTORY, b"") if node.data is None else (tar.FILE, node.data)
+            entry = tar.Entry(type=kind, path=name.removeprefix(top), mode=node.mode, size=len(content))
+            out.append(tar.header(entry) + content + tar.padding(len(content)))
+        size = sum(len(self._nodes[name].data or b"") for name in below)
+        return wire.encode_tree_counts(wire.TreeCounts(len(below), size, 0)), b"".join(out) + tar.CLOSING
+
+    def _write_tree(self, path: bytes, run: wire.Run, data: bytes) -> tuple[bytes, bytes]:
+        if path not in self._nodes:
+            self._mkdir(path, run, b"")
+        if self._find(path).data is not None:
+            raise OSError(errno.ENOTDIR, "")
+        decoder, found = tar.TarDecoder(), list[tuple[tar.Entry, bytes]]()
+        try:
+            for item in decoder.feed(data):
+                found = (
+                    [*found[:-1], (found[-1][0], found[-1][1] + item)]
+                    if isinstance(item, bytes)
+                    else [*found, (item, b"")]
+                )
+        except WireError as error:
+            raise OSError(errno.EBADMSG, "") from error
+        if not decoder.whole:
+            raise OSError(errno.EBADMSG, "")
+        parents = wire.Run(kind=wire.FILE, flags=wire.PARENTS)
+        for entry, content in found:
+            make = self._mkdir if entry.type == tar.DIRECTORY else self._write
+            if entry.type not in (tar.DIRECTORY, tar.FILE):
+                raise OSError(errno.EPERM, "", entry.path)
+            make(posixpath.join(path, entry.path), msgspec.structs.replace(parents, mode=entry.mode), content)
+        size = sum(len(content) for _, content in found)
+        return wire.encode_tree_counts(wire.TreeCounts(len(found), size, 0)), b""

@@ -245,7 +245,9 @@ class FakeGuest:
             while piece := await stream.receive(frames.STDIN):
                 data += piece
             errno, result, out = self._files.answer(run, data)
-            await stream.write(frames.STDOUT, out)
+            if run.file_op == wire.READ_TREE and self._faults.tree is not None:
+                out, result = self._faults.tree
+            await stream.write(frames.STDERR if errno else frames.STDOUT, out)
             return wire.End(how=wire.EXITED, code=0, errno=errno, result=result)
         command = program.FakeCommand(
             args=[os.fsdecode(arg) for arg in run.args],

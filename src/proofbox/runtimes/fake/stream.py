@@ -39,7 +39,7 @@ class FakeStream:
 
     def __post_init__(self) -> None:
         self._credit = dict.fromkeys((1, 2, 3), self.run.window)
-        if not self.run.stdin and self.run.file_op != wire.WRITE:
+        if not self.run.stdin and self.run.file_op not in (wire.WRITE, wire.WRITE_TREE):
             self._ended.add(frames.STDIN)
         if not self.run.channel:
             self._ended.add(frames.CHANNEL)
