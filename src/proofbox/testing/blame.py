@@ -25,6 +25,8 @@ TIMES: Final = 10
 """Programs that compute for each processor, on a busy host."""
 BUSY_MOST: Final = 30
 """Seconds after which a load ends by itself, should its maker have died."""
+GOT: Final = 0.85
+"""Share of its quota from which on a program has got it: others did not take it."""
 IDLE: Final = 0.4
 """Share of the processors that others may use on a host that counts as idle."""
 FILES, FILE_BYTES = 40, 1 << 20
@@ -136,13 +138,14 @@ async def run(host: Host, experiment: Experiment, seconds: float, data: Path) ->
 
 
 def is_fair(experiment: Experiment, hit: HitLimit) -> bool:
-    """The host was what the experiment says. A great weight alone does not make it idle: see ``first_in_line``."""
+    """The host was what the experiment says: a program at its own quota got that, or nobody took it. See ``_heavy``."""
     if not experiment.cpus or not experiment.first:
         return True
     seen = hit.evidence
     if seen is None or seen.host is None or seen.host.others is None:
         return True
-    return seen.host.others <= IDLE * processors() * seen.seen
+    got_it = (seen.cpu or 0.0) >= GOT * experiment.cpus * seen.seen
+    return got_it or seen.host.others <= IDLE * processors() * seen.seen
 
 
 @contextmanager
@@ -200,13 +203,27 @@ def first_in_line(pids: Sequence[int]) -> Iterator[None]:
     """
     group = CPU / _cpu_group(pids[0])
     if group != CPU:
-        (group / "cpu.shares").write_text(str(HEAVY))
-        yield
+        with _heavy([each for each in (group, *group.parents) if each.is_relative_to(CPU) and each != CPU]):
+            yield
         return
     for pid in pids:
         os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
     with _real_time(os.getpid(), 2):
         yield
+
+
+@contextmanager
+def _heavy(groups: Sequence[Path]) -> Iterator[None]:
+    """A group gets no more than those around it, which are weighed against all other work: all are heavy."""
+    before = [((group / "cpu.shares"), (group / "cpu.shares").read_text()) for group in groups]
+    try:
+        for shares, _ in before:
+            shares.write_text(str(HEAVY))
+        yield
+    finally:
+        for shares, weight in before:
+            if shares.exists():  # the sandbox may be gone, and its group with it
+                shares.write_text(weight)
 
 
 @contextmanager
