@@ -51,10 +51,14 @@ int mounts_open_tree(const char *path, int userns)
     return -1;
 }
 
+/* The kernel gives up on ".." with EAGAIN while anybody on the host mounts or renames: on a busy one that is often. */
 static int open_inside(int root, const char *path, uint64_t flags)
 {
     struct k_open_how how = {.flags = O_CLOEXEC | flags, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    int fd = -1;
+    for (int tries = 0; tries < 10000 && fd < 0 && (tries == 0 || errno == EAGAIN); tries++)
+        fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    return fd;
 }
 
 /* Opens a place to mount on, inside the sandbox's root; makes what is missing of it. */

@@ -56,8 +56,8 @@ def start(template: Template, state: Path, mode: str) -> subprocess.Popen[str]:
 
 
 def await_gone(*pids: int) -> bool:
-    """Whether these processes end within two seconds."""
-    until = time.monotonic() + 2
+    """Whether these processes end, however busy the host is."""
+    until = time.monotonic() + 20
     while time.monotonic() < until:
         if gone(*pids):
             return True
@@ -96,7 +96,7 @@ def test_killed_at_random_instants(template: Template, tmp_path: Path, launcher_
                 os.kill(int(launcher), signal.SIGKILL)
             client.kill()
             client.wait()
-            left = settled(before, 2.0)
+            left = settled(before, 20.0)
         assert left == {}
         if launcher_too:  # nobody was left to remove them; the reaper of the next process does
             cgroup_apply.sweep(find_place(), owner)

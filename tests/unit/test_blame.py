@@ -57,6 +57,8 @@ CASES: dict[str, tuple[Evidence | None, Cause]] = {
     "slept while we were late": (msgspec.structs.replace(SLEPT, lag=4.0), "hung"),
     "was given back what it lost": (but(cpu=4.9, allowed=5.0, host=BUSY), "task"),
     "was seen once": (but(looks=1), "unknown"),
+    "was seen at the start and at the end only": (but(looks=2), "unknown"),
+    "was starved between two looks": (but(looks=2, cpu=3.0, host=BUSY), "host"),
     "was seen for too short a part": (but(seen=1.0, cpu=1.0, wanted=1.0, wanting=1.0), "unknown"),
     "has no CPU time": (but(cpu=None), "unknown"),
     "on a host that tells nothing": (but(host=Pressure(cpus=2)), "unknown"),

@@ -31,6 +31,8 @@ WAITS_SLACK: Final = 1.5
 """The kernel averages a group's waiting over processors: who waited on one is thinned by who ran on another."""
 SEEN_SHARE: Final = 0.4
 LEAST_LOOKS: Final = 2
+TASK_LOOKS: Final = 3
+"""Fewer looks than this are not enough to say that it was computing: that is the cause which teaches."""
 LEAST_SECONDS: Final = 0.04
 """Less than this of the time seen, or fewer looks, or a shorter interval, is no evidence."""
 
@@ -98,7 +100,10 @@ def cause_of(evidence: Evidence | None) -> Cause:
     still, ran = shares.still / own, shares.ran / own
     if still >= STILL_SHARE:
         return "hung"
-    return "task" if ran >= (SOME_SHARE if still < SOME_SHARE else TASK_SHARE) else "hung"
+    if ran < (SOME_SHARE if still < SOME_SHARE else TASK_SHARE):
+        return "hung"
+    # Between two looks it may have computed first and blocked then; more of them tell the two apart.
+    return "task" if evidence.looks >= TASK_LOOKS else "unknown"
 
 
 def taken(evidence: Evidence) -> float:
