@@ -30,24 +30,27 @@
 /* mounts.c: a detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that maps its ids. */
 int mounts_open_tree(const char *path, int userns);
 
-enum { CHANNEL = 3, LAYERS_MAX = 200, GROUPS_MAX = 32, RANGE = 65536, COMPLAINT_MAX = 2000 };
+enum { CHANNEL = 3, LAYERS_MAX = 200, FROZEN_MAX = 64, GROUPS_MAX = 32, RANGE = 65536, COMPLAINT_MAX = 2000 };
 enum { CGROUP2_MAGIC = 0x63677270 };
 
 struct layer {
     const char *target, *source;
     int tree; /* a detached mount of it */
     bool directory;
+    bool frozen; /* the source is a directory in a frozen layer */
 };
 
 static struct {
     const char *bundle, *stage, *size, *inodes;
     long ids;
-    int userns;
+    int userns, status;
     struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
+    int frozen[FROZEN_MAX]; /* detached mounts of what other sandboxes wrote */
+    long frozen_ids[FROZEN_MAX]; /* what their owners count from */
     const char *groups[GROUPS_MAX];
-    int layer_count, volume_count, group_count;
+    int layer_count, volume_count, group_count, frozen_count;
     char **program;
-} plan = {.userns = -1};
+} plan = {.userns = -1, .status = -1};
 
 static _Noreturn void fail(const char *step, const char *what)
 {
@@ -86,6 +89,16 @@ static void add_layer(struct layer *layers, int *count, const char *target, cons
     layers[(*count)++] = (struct layer){.target = target, .source = source};
 }
 
+static void add_frozen(const char *value)
+{
+    const char *base = strchr(value, ':');
+    errno = E2BIG;
+    if (!base || plan.frozen_count == FROZEN_MAX)
+        fail("take frozen layer", value);
+    plan.frozen[plan.frozen_count] = atoi(value);
+    plan.frozen_ids[plan.frozen_count++] = atol(base + 1);
+}
+
 static void read_option(const char *name, const char *value, const char **target)
 {
     if (!strcmp(name, "bundle"))
@@ -104,6 +117,13 @@ static void read_option(const char *name, const char *value, const char **target
         *target = value;
     else if (!strcmp(name, "layer"))
         add_layer(plan.layers, &plan.layer_count, *target, value);
+    else if (!strcmp(name, "below")) {
+        add_layer(plan.layers, &plan.layer_count, *target, value);
+        plan.layers[plan.layer_count - 1].frozen = true;
+    } else if (!strcmp(name, "frozen"))
+        add_frozen(value);
+    else if (!strcmp(name, "status"))
+        plan.status = atoi(value);
     else if (!strcmp(name, "volume"))
         add_layer(plan.volumes, &plan.volume_count, "", value);
     else if (!strcmp(name, "group") && plan.group_count < GROUPS_MAX)
@@ -126,8 +146,8 @@ static void read_plan(int count, char **words)
         fail("take options", "bundle, stage, size, inodes, a layer and a program are needed");
 }
 
-/* A user namespace that maps the ids on disk to the sandbox's, to mount layers through. */
-static int id_map(void)
+/* A user namespace that maps ids from `first` on to the sandbox's, to mount layers through. */
+static int id_map(long first)
 {
     int ready[2];
     char path[64], map[64], byte;
@@ -138,7 +158,7 @@ static int id_map(void)
         close(ready[1]);
         _exit(read(ready[0], &byte, 1) < 0);
     }
-    snprintf(map, sizeof map, "0 %ld %d", plan.ids, RANGE);
+    snprintf(map, sizeof map, "%ld %ld %d", first, plan.ids, RANGE);
     snprintf(path, sizeof path, "/proc/%d/uid_map", holder);
     write_file(path, map);
     snprintf(path, sizeof path, "/proc/%d/gid_map", holder);
@@ -158,6 +178,8 @@ static void open_trees(struct layer *layers, int count, int space)
 {
     for (int i = 0; i < count; i++) {
         struct stat found;
+        if (layers[i].frozen)
+            continue;
         check(layers[i].tree = mounts_open_tree(layers[i].source, space), "open", layers[i].source);
         check(fstat(layers[i].tree, &found), "look at", layers[i].source);
         layers[i].directory = S_ISDIR(found.st_mode);
@@ -170,6 +192,8 @@ static void show(const struct layer *layers, int count, const char *directory)
     char place[64];
     check(mount("tmpfs", directory, "tmpfs", 0, "mode=0711,size=1m"), "mount tmpfs", directory);
     for (int i = 0; i < count; i++) {
+        if (layers[i].frozen)
+            continue;
         snprintf(place, sizeof place, "%s/%d", directory, i);
         if (layers[i].directory)
             check(mkdir(place, 0755), "make directory", place);
@@ -181,27 +205,88 @@ static void show(const struct layer *layers, int count, const char *directory)
     }
 }
 
-/* The layers number `first` to `last` of one target, below a part of the writable layer. */
-static void stack(int first, int last)
+/* What others wrote, beside the layers. As root each sandbox has ids of its own. */
+static void show_frozen(void)
+{
+    char place[64];
+    for (int i = 0; i < plan.frozen_count; i++) {
+        if (plan.ids) {
+            struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_IDMAP};
+            int space = id_map(plan.frozen_ids[i]);
+            attributes.userns_fd = (uint64_t)space;
+            check(syscall(SYS_mount_setattr, plan.frozen[i], "", K_AT_EMPTY_PATH, &attributes, sizeof attributes),
+                  "map ids of", "frozen layer");
+            close(space);
+        }
+        snprintf(place, sizeof place, "lower/frozen%d", i);
+        check(mkdir(place, 0711), "make directory", place);
+        check(syscall(SYS_move_mount, plan.frozen[i], "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH), "mount", place);
+        close(plan.frozen[i]);
+    }
+}
+
+static void place_of(int index, char place[64])
+{
+    if (plan.layers[index].frozen)
+        snprintf(place, 64, "lower/frozen%.32s", plan.layers[index].source);
+    else
+        snprintf(place, 64, "lower/%d", index);
+}
+
+/* The overlay shows its upper directory's own attributes for the target: they are those of what lies below. */
+static void make_upper(const char *upper, const char *below)
+{
+    struct stat top;
+    check(stat(below, &top), "find", below);
+    check(mkdir(upper, 0700), "make directory", upper);
+    if (chown(upper, top.st_uid, top.st_gid) < 0 && errno != EINVAL && errno != EPERM) /* no id of ours */
+        fail("own", upper);
+    check(chmod(upper, top.st_mode & 07777), "own", upper);
+    struct timespec times[2] = {top.st_atim, top.st_mtim};
+    check(utimensat(AT_FDCWD, upper, times, 0), "own", upper);
+}
+
+/* The layers from `first` to before `last` are of one target, the `number`th: below a part of the writable layer. */
+static void stack(int first, int last, int number)
 {
     char options[16 * LAYERS_MAX + 128], place[64], upper[64], work[64];
-    struct stat top;
-    int used = snprintf(options, sizeof options, "lowerdir=");
-    for (int i = first; i < last; i++)
-        used += snprintf(options + used, sizeof options - (size_t)used, "%slower/%d", i > first ? ":" : "", i);
-    snprintf(place, sizeof place, "lower/%d", first);
-    snprintf(upper, sizeof upper, "layer/upper%d", first);
-    snprintf(work, sizeof work, "layer/work%d", first);
-    check(stat(place, &top), "find", place);
-    check(mkdir(upper, 0700), "make directory", upper);
+    size_t used = (size_t)snprintf(options, sizeof options, "lowerdir=");
+    for (int i = first; i < last; i++) {
+        place_of(i, place);
+        errno = E2BIG;
+        if (used + strlen(place) + 128 > sizeof options)
+            fail("stack layers", plan.layers[first].target);
+        used += (size_t)snprintf(options + used, sizeof options - used, "%s%s", i > first ? ":" : "", place);
+    }
+    place_of(first, place);
+    snprintf(upper, sizeof upper, "layer/written/%d", number);
+    snprintf(work, sizeof work, "layer/work%d", number);
+    make_upper(upper, place);
     check(mkdir(work, 0700), "make directory", work);
-    if (plan.ids) /* else there is no other id than ours to give it to */
-        check(chown(upper, top.st_uid, top.st_gid), "own", upper);
-    check(chmod(upper, top.st_mode & 07777), "own", upper);
-    snprintf(options + used, sizeof options - (size_t)used, ",upperdir=%s,workdir=%s,userxattr", upper, work);
+    snprintf(options + used, sizeof options - used, ",upperdir=%s,workdir=%s,userxattr", upper, work);
     char target[4096 + 16];
     snprintf(target, sizeof target, "rootfs%s", plan.layers[first].target);
     check(mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", plan.layers[first].target);
+}
+
+/* A detached mount of what the sandbox will write over its template, and of nothing else, for the client to keep. */
+static void hand_out_layer(void)
+{
+    int layer = (int)syscall(SYS_open_tree, AT_FDCWD, "layer/written", K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+    union {
+        struct cmsghdr head;
+        char space[CMSG_SPACE(sizeof(int))];
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    char word = 'L';
+    struct iovec part = {&word, 1};
+    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                           .msg_controllen = sizeof control.space};
+
+    check(layer, "take hold of", "layer");
+    memcpy(CMSG_DATA(&control.head), &layer, sizeof layer);
+    check(sendmsg(plan.status, &words, MSG_NOSIGNAL), "hand out", "layer");
+    close(layer);
+    close(plan.status);
 }
 
 static void make_writable_layer(void)
@@ -211,16 +296,19 @@ static void make_writable_layer(void)
     if (strcmp(plan.inodes, "0") != 0)
         snprintf(options + used, sizeof options - (size_t)used, ",nr_inodes=%s", plan.inodes);
     check(mount("tmpfs", "layer", "tmpfs", MS_NOSUID | MS_NODEV, options), "mount tmpfs", options);
+    check(mkdir("layer/written", 0711), "make directory", "layer/written");
     check(mkdir("layer/shm", 0755), "make directory", "layer/shm");
     check(chown("layer/shm", (uid_t)plan.ids, (gid_t)plan.ids), "own", "layer/shm");
     check(chmod("layer/shm", 01777), "own", "layer/shm");
+    if (plan.status >= 0)
+        hand_out_layer();
 }
 
 /* The bundle is seen at the stage: a short path, which the sandbox's ids may walk wherever the bundle lies. */
 static void mount_root(void)
 {
     check(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "make mounts private", "");
-    int space = plan.ids ? id_map() : -1;
+    int space = plan.ids ? id_map(0) : -1;
     open_trees(plan.layers, plan.layer_count, space);
     open_trees(plan.volumes, plan.volume_count, space);
     if (space >= 0)
@@ -229,10 +317,11 @@ static void mount_root(void)
     check(chdir(plan.stage), "enter", plan.stage);
     make_writable_layer();
     show(plan.layers, plan.layer_count, "lower");
+    show_frozen();
     show(plan.volumes, plan.volume_count, "volume");
-    for (int first = 0, i = 1; i <= plan.layer_count; i++)
+    for (int first = 0, number = 0, i = 1; i <= plan.layer_count; i++)
         if (i == plan.layer_count || strcmp(plan.layers[i].target, plan.layers[first].target) != 0) {
-            stack(first, i);
+            stack(first, i, number++);
             first = i;
         }
 }

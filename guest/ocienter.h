@@ -15,6 +15,10 @@
  *   group DIR              a cgroup directory to run in; may come again
  *   target PATH            where the layers that follow appear; "/" first
  *   layer DIR              a read-only layer, the first one on top
+ *   below I/K              the same, in the order of both: directory K of the frozen layer number I
+ *   frozen FD:BASE         a frozen layer: a detached mount of what another sandbox wrote, whose owners count from BASE
+ *   status FD              a SOCK_SEQPACKET socket that is sent one "L", with a detached mount of the writable layer: of
+ *                          the directory that has 0 for what is written over the first target, 1 for the second, ...
  *   volume DIR             shown read-only at STAGE/volume/N, counted from 0
  *
  * Ends when PROGRAM ends, with its status, after every process of the sandbox is

@@ -106,7 +106,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module", params=["native"])
+@pytest.fixture(scope="module", params=["native", "crun"])
 async def host(request: pytest.FixtureRequest, anyio_backend: str, home: Path) -> AsyncIterator[Host]:
     """This machine with one of them; skipped with the reason where it does not run."""
     try:
@@ -152,6 +152,7 @@ async def test_every_kind_of_fork_starts_from_the_same_tree(host: Host) -> None:
     async with host.open_sandbox() as box:
         made = await box.run(DIRTY, merge=True)
         assert made.ok, made.stdout
+        await box.write("/data/own", host.runtime_name)  # a layer that holds the same is kept once, with its times
         wanted = await listing(box)
         assert "b'/data/dir/deep/again'" in str(wanted)
         async with box.fork() as (child,):
@@ -380,19 +381,27 @@ async def test_nothing_is_held_when_all_are_closed(host: Host) -> None:
     kept = layers.keeper()
     mounts = Path(f"/proc/{kept._process.pid}/mountinfo")
 
-    def held() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), mounts.read_text().count("\n")
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def attached() -> int:
+        return mounts.read_text().count("\n") - 1
+
+    async def nothing_attached() -> bool:
+        return attached() == 0
 
     async def let_go() -> bool:
-        return held() == before
+        return attached() == 0 and descriptors() <= before
 
-    before = held()
-    async with host.open_sandbox() as box:
-        await box.freeze()
-        async with box.fork(2) as (one, _):
-            await one.freeze()
-            async with one.fork(2):
-                assert held()[1] == before[1] + 2
+    for _ in range(2):  # the first time something stays, for the next one
+        await until(nothing_attached)
+        before = descriptors()
+        async with host.open_sandbox() as box:
+            await box.freeze()
+            async with box.fork(2) as (one, _):
+                await one.freeze()
+                async with one.fork(2):
+                    assert attached() == 2
     await until(let_go)
 
 

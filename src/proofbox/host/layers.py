@@ -37,13 +37,11 @@ COPIES_MOST: Final = 200
 class Written:
     """One sandbox's layer, frozen. It is let go when all who ``hold`` it have let go; then its memory is free.
 
-    ``base`` is what the owners in it count from, as this process sees them; ``mapped``: they count from 0 in the user
-    namespace that its file system belongs to.
+    ``base`` is what the owners in it count from, as this process, or root of its user namespace, sees them.
     """
 
     descriptor: int
     base: int = 0
-    mapped: bool = True
     _users: int = 1
     _slot: tuple[Keeper, int] | None = None
 

@@ -118,14 +118,13 @@ class CanObserve(Protocol):
 class Below:
     """A layer between a template and a sandbox: a directory of the host, or a detached mount (which it uses up).
 
-    In it lies one directory for each of the template's targets, by number: see ``model.template.targets``. Owners in a
-    mount count from ``base``, or, ``mapped``, from 0 in the user namespace that its file system belongs to.
+    In it lies one directory for each of the template's targets, by number: see ``model.template.targets``. ``base`` is
+    what owners in a mount count from, as in ``Written``.
     """
 
     directory: str = ""
     mount: int = -1
     base: int = 0
-    mapped: bool = True
 
 
 @runtime_checkable

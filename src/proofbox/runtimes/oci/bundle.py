@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,7 +19,8 @@ from proofbox.host.seccomp.oci import oci_profile
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
 from proofbox.model.spec import SandboxSpec
-from proofbox.model.template import Template
+from proofbox.model.template import Template, targets
+from proofbox.runtime.contract import Below
 from proofbox.runtimes.oci.config import GUEST, Confined, bundle_config
 
 PREFIX: Final = "oci-"
@@ -111,9 +112,18 @@ class Placed(Protocol):
     namespace: int
     plan: Plan
     shown: tuple[tuple[str, str], ...]
+    below: tuple[Below, ...]
 
 
-def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
+def _parts(below: Sequence[Below], number: int) -> Iterator[str]:
+    """The directories of that number in the layers below, as options."""
+    mounts = 0
+    for each in below:
+        yield from ("below", f"{mounts}/{number}") if each.mount >= 0 else ("layer", f"{each.directory}/{number}")
+        mounts += each.mount >= 0
+
+
+def command(program: Program, sandbox: Placed, channel: int, status: int) -> list[str]:
     """What is run on the host: our preparation (guest/ocienter.h), and after it the OCI runtime in the foreground."""
     seen, spec, template = stage(), sandbox.spec, sandbox.template
     words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
@@ -123,8 +133,12 @@ def command(program: Program, sandbox: Placed, channel: int) -> list[str]:
     words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]
     for group in sandbox.plan.directories:
         words += ["group", group]
-    for target in dict.fromkeys(layer.target for layer in template.layers):
-        words += ["target", target]
+    words += ["status", str(status)]
+    for each in sandbox.below:
+        if each.mount >= 0:
+            words += ["frozen", f"{each.mount}:{each.base}"]
+    for number, target in enumerate(targets(template)):
+        words += ["target", target, *_parts(sandbox.below, number)]
         for layer in template.layers:
             if layer.target == target:
                 words += ["layer", layer.source]

@@ -13,7 +13,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -22,19 +24,22 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proofbox.errors import CreateFailed, ProofboxError, Refused
+from proofbox.errors import CreateFailed, ProofboxError, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
+from proofbox.host.layers import Written, discard
 from proofbox.host.owner import Owner
+from proofbox.host.pause import paused
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
+from proofbox.host.threads import inner_pid
 from proofbox.kit.child import end_within, exited
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtime.contract import Below, Ended, Handle, Probe
 from proofbox.runtimes.oci import bundle, proof
 from proofbox.runtimes.oci.bundle import PREFIX, Program
 from proofbox.runtimes.oci.config import Confined
@@ -58,18 +63,56 @@ class OciHandle:
     plan: cgroup.Plan
     near: socket.socket
     far: socket.socket | None
+    status: socket.socket
+    reporter: socket.socket | None
+    """Its other end, on which our program hands out the writable layer."""
     affinity: tuple[int, ...] = ()
     """The processors that it is started on, where no control group sees to it; none for all."""
     shown: tuple[tuple[str, str], ...] = ()
     process: subprocess.Popen[bytes] | None = None
     connected: bool = False
     asked: bool = False
-    layer: int = -1
-    """The writable layer, held open so that it can be measured; the kernel drops it with the last who holds it."""
+    below: tuple[Below, ...] = ()
+    """What it is put over, with descriptors of its own until it starts."""
+    layer: Written | None = None
+    """What it writes over its template, once it was asked for."""
     counters: EventCounters = field(init=False)
 
     def __post_init__(self) -> None:
         self.counters = EventCounters(self.plan)
+
+    def written(self) -> Written | None:
+        """What it writes over its template; None until that is mounted."""
+        if self.layer is None and self.status.fileno() >= 0:
+            try:
+                _, ancillary, _, _ = self.status.recvmsg(1, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
+            except OSError:  # nothing yet, or nobody is left who could send it
+                return None
+            for _, _, descriptor in ancillary:
+                self.layer = Written(int.from_bytes(descriptor, sys.byteorder), self.base)
+        return self.layer
+
+    def close_far(self) -> None:
+        """Lets go of what only our program needs."""
+        for each in (self.far, self.reporter):
+            if each is not None:
+                each.close()
+        self.far = self.reporter = None
+        for below in self.below:
+            if below.mount >= 0:
+                discard(below.mount)
+        self.below = ()
+
+    def close(self) -> None:
+        """Lets all of its descriptors go. Idempotent."""
+        self.close_far()
+        self.written()  # what was sent and never asked for is ours to let go of as well
+        self.near.close()
+        self.status.close()
+        self.counters.close()
+        if self.layer is not None:
+            self.layer.release()
+            self.layer = None
 
 
 class _Read:
@@ -82,8 +125,8 @@ class _Read:
         """Counters of the sandbox's cgroups; of the disk what its layer holds."""
         mine = _of(handle)
         counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        _hold_layer(mine)
-        counted = with_space(counted, mine.layer if mine.layer >= 0 else None)
+        layer = mine.written()
+        counted = with_space(counted, None if layer is None else layer.descriptor)
         held = self._processors.held(mine.id)
         return msgspec.structs.replace(counted, processors=held) if held else counted
 
@@ -98,6 +141,19 @@ class _Read:
             return (), Usage()
         counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
         return cgroup_apply.inhabitants(mine.plan, mine.process.pid), counted
+
+    def layer(self, handle: Handle) -> Written:
+        """Our program has sent it."""
+        mine = _of(handle)
+        layer = mine.written()
+        if layer is None:
+            raise SandboxLost(f"sandbox {mine.id} has no writable layer: it never came up, or was destroyed", "layer")
+        return layer
+
+    def paused(self, handle: Handle) -> AbstractAsyncContextManager[None]:
+        """The OCI runtime and our init too, where they are in its group."""
+        mine = _of(handle)
+        return paused(mine.plan, lambda: self.observe(mine)[0], lambda: _guest(self.observe(mine)[0]))
 
 
 @dataclass(slots=True)
@@ -127,6 +183,10 @@ class OciRuntime(_Read):
 
     async def create(self, spec: SandboxSpec, template: Template) -> OciHandle:
         """Bundle, cgroups and channel."""
+        return await self.create_above(spec, template, ())
+
+    async def create_above(self, spec: SandboxSpec, template: Template, below: Sequence[Below]) -> OciHandle:
+        """As ``create``."""
         if self._program is None:
             raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
         ids = await anyio.to_thread.run_sync(find_ids)
@@ -141,7 +201,7 @@ class OciRuntime(_Read):
             bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown)
             self._prepare_groups()
             cgroup_apply.apply(plan, 0)
-            near, far = socket.socketpair()
+            sockets = _sockets()
         except (OSError, ProofboxError) as error:
             self._processors.give_back(spec.id)
             cgroup_apply.remove(plan.directories)
@@ -149,10 +209,11 @@ class OciRuntime(_Read):
             if isinstance(error, ProofboxError):
                 raise
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error}", "bundle") from error
-        near.setblocking(False)
         self._bases.add(base)
         affinity = chosen if "cpuset" not in plan.by_controller else ()
-        return OciHandle(spec.id, spec, template, directory, base, ids.namespace, plan, near, far, affinity, shown)
+        handle = OciHandle(spec.id, spec, template, directory, base, ids.namespace, plan, *sockets, affinity, shown)
+        handle.below = tuple(replace(each, mount=os.dup(each.mount)) if each.mount >= 0 else each for each in below)
+        return handle
 
     def _choose(self, spec: SandboxSpec) -> tuple[int, ...]:
         """The processors of a sandbox whose limit leaves it fewer than there are; none for all."""
@@ -195,17 +256,17 @@ class OciRuntime(_Read):
     async def start(self, handle: Handle) -> None:
         """Starts our program. What fails from there on until the guest runs comes as its last word on the channel."""
         mine = _of(handle)
-        if mine.far is None or self._program is None:
+        if mine.far is None or mine.reporter is None or self._program is None:
             raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
-        far, mine.far = mine.far, None
         try:
-            words = bundle.command(self._program, mine, far.fileno())
-            passed = (far.fileno(), *(() if mine.namespace < 0 else (mine.namespace,)))
+            words = bundle.command(self._program, mine, mine.far.fileno(), mine.reporter.fileno())
+            passed = [mine.far.fileno(), mine.reporter.fileno(), *([] if mine.namespace < 0 else [mine.namespace])]
+            passed += [each.mount for each in mine.below if each.mount >= 0]
             mine.process = _spawn(words, passed, mine.affinity)
         except OSError as error:
             raise CreateFailed(f"sandbox {mine.id}: start {words[0]}: {error.strerror}", "start") from error
         finally:
-            far.close()
+            mine.close_far()
 
     async def connect(self, handle: Handle) -> socket.socket:
         """The near end of the socket pair."""
@@ -225,13 +286,10 @@ class OciRuntime(_Read):
         """Has our program end the sandbox; it waits for all of its processes."""
         mine = _of(handle)
         mine.asked = True
-        if mine.far is not None:
-            mine.far.close()
-            mine.far = None
+        mine.close_far()
         process = mine.process
         if process is None or process.poll() is not None:
             return
-        _hold_layer(mine)
         process.send_signal(signal.SIGTERM)
         await end_within(process, STOP_PATIENCE)
 
@@ -239,11 +297,7 @@ class OciRuntime(_Read):
         """Ends it and removes bundle and cgroups."""
         mine = _of(handle)
         await self.stop(mine)
-        mine.near.close()
-        mine.counters.close()
-        if mine.layer >= 0:
-            os.close(mine.layer)
-            mine.layer = -1
+        mine.close()
         while not cgroup_apply.remove(mine.plan.directories):
             for group in mine.plan.directories:
                 cgroup_apply.kill(group)
@@ -310,15 +364,22 @@ def _popen(words: list[str], passed: Sequence[int]) -> subprocess.Popen[bytes]:
     )
 
 
-def _hold_layer(mine: OciHandle) -> None:
-    """Opens the writable layer through our program's mount namespace, once it is mounted there."""
-    if mine.layer >= 0 or mine.process is None or mine.process.returncode is not None:
-        return
+def _sockets() -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
+    """The channel and the status socket, our end and the other one of each."""
+    channel, guest = socket.socketpair()
     try:
-        layer = os.open(f"/proc/{mine.process.pid}/root{bundle.stage()}/layer", os.O_PATH | os.O_DIRECTORY)
-    except OSError:  # not there yet, or there no more
-        return
-    if os.fstat(layer).st_dev == mine.directory.stat().st_dev:
-        os.close(layer)
-    else:
-        mine.layer = layer
+        status, reporter = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:
+        channel.close()
+        guest.close()
+        raise
+    channel.setblocking(False)
+    status.setblocking(False)
+    return channel, guest, status, reporter
+
+
+def _guest(pids: Sequence[int]) -> int:
+    """Of a sandbox's processes the guest: the first one of a PID namespace in that of our init. 0 if it is gone."""
+    firsts = sorted((depth, pid) for pid in pids for depth, number in (inner_pid(pid),) if number == 1)
+    outermost = firsts[0][0] if firsts else 0
+    return next((pid for depth, pid in firsts if depth == outermost + 1), 0)
