@@ -48,7 +48,7 @@ rm -r /etc/apt 2>/dev/null || true; mkdir -p /etc/apt; printf new > /etc/apt/new
 printf longer >> /etc/hostname; chmod 700 /etc/profile.d 2>/dev/null || true
 mkdir -p /usr/local/kept 2>/dev/null && printf usr > /usr/local/kept/file || true
 chmod 711 /
-touch -d '2002-03-04 05:06:07' /data/dir /data
+touch -d '2002-03-04 05:06:07' /data/dir /data /usr/local/kept/file /usr/local/kept 2>/dev/null || true
 """
 """Everything that a layer can hold: new, changed, replaced, removed, of every kind that a program may make."""
 
@@ -252,7 +252,7 @@ async def test_a_live_parent_is_copied_between_two_writes_and_goes_on(host: Host
         state = f"cut -d' ' -f3 /proc/{stopped.pid}/stat"
 
         async def ready() -> bool:
-            return (await box.run("test -e /w/2second")).ok and await output(box, state) == "T"
+            return (await box.run("cat /w/0second /w/1second /w/2second")).ok and await output(box, state) == "T"
 
         async def written() -> bool:
             return await output(box, "cat /w/0second") != before
