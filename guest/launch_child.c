@@ -154,7 +154,8 @@ static void loopback_up(void)
 
 static void lower_limits(const struct launch_request *request)
 {
-    struct rlimit none = {0, 0}, processes = {request->processes, request->processes};
+    /* No core file is that small, and 1 (not 0) keeps the host's handler of core dumps from being started. */
+    struct rlimit none = {1, 1}, processes = {request->processes, request->processes};
     check(setrlimit(RLIMIT_CORE, &none), "set limit", "core");
     if (request->processes)
         check(setrlimit(RLIMIT_NPROC, &processes), "set limit", "processes");

@@ -352,11 +352,12 @@ static void become_root(void)
     check(userns_alone(), "make user namespace", "");
 }
 
-/* Its standard descriptors are pipes: crun makes the sandbox's root their owner, and the /dev/null that we have is the host's. */
+/* crun gives its standard descriptors to the sandbox's root, whatever they are. The host's /dev/null must not be one of
+ * them: its mode could be changed from inside. So they are pipes of this sandbox's own. */
 static _Noreturn void run_program(int complaint)
 {
-    sigset_t none;
     int nothing[2];
+    sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     check(pipe2(nothing, O_CLOEXEC), "make pipe", "");

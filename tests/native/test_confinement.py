@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.native.conftest import Box, OpenBox
+from tests.native.conftest import OpenBox
 
 from proofbox.host.confinement import confinement
-from proofbox.host.seccomp.policy import Rule, machine, numbers, policy
 from proofbox.kit.binary import guest_path
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Volume
 from proofbox.model.template import Layer, Template
 
 pytestmark = [pytest.mark.anyio, pytest.mark.container]
-
-CALLER = """
-import ctypes, json, sys
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, args):
-    ctypes.set_errno(0)
-    result = libc.syscall(number, *(ctypes.c_ulong(a) for a in args))
-    return ctypes.get_errno() if result == -1 else 0
-print(json.dumps([call(n, a) for n, a in json.loads(sys.argv[1])]))
-"""
-
-
-async def calls(box: Box, wanted: Sequence[Sequence[str | int]]) -> list[int]:
-    """The errno of each of these system calls, made by a program inside; 0 is success."""
-    listed = json.dumps([[numbers(machine())[str(name)], args] for name, *args in wanted])
-    code, output = await box.run(f"python3 -I -S -c '{CALLER}' '{listed}'")
-    assert code == 0, output
-    errnos: list[int] = json.loads(output)
-    return errnos
-
-
-async def test_every_denied_call_fails_with_its_error(open_box: OpenBox) -> None:
-    """All calls that the policy denies by name are really made, with arguments that do nothing if they got through."""
-    denied = sorted(
-        (name, verdict)
-        for name, verdict in policy().verdicts.items()
-        if verdict and not isinstance(verdict, Rule) and name in numbers(machine())
-    )
-    async with open_box() as box:
-        wrong = 0xFFFF_FFFF_FFFF_FFFF
-        found = await calls(box, [[name, wrong, wrong, wrong, wrong, wrong] for name, _ in denied])
-    assert dict(zip([name for name, _ in denied], found, strict=True)) == dict(denied)
-
-
-async def test_rules_on_arguments_hold_in_the_kernel(open_box: OpenBox) -> None:
-    """New namespaces, strange socket families and typing into terminals are refused; threads and sockets are not."""
-    async with open_box() as box:
-        wanted: list[list[str | int]] = [
-            ["unshare", 0x10000000],
-            ["unshare", 0x20000],
-            ["socket", 17, 3, 0],
-            ["socket", 40, 1, 0],
-            ["socket", 16, 3, 9],
-            ["socket", 2, 1, 0],
-            ["socket", 16, 3, 0],
-            ["ioctl", 0, 0x5412, 0],
-            ["ioctl", 0, 0x1_0000_5412, 0],
-            ["personality", 0x0100000],
-        ]
-        assert await calls(box, wanted) == [1, 1, 97, 97, 97, 0, 0, 1, 1, 1]
-        code, _ = await box.run("python3 -c 'import threading as t; x = t.Thread(target=print); x.start(); x.join()'")
-        assert code == 0
 
 
 async def test_only_named_capabilities_stay(open_box: OpenBox) -> None:
@@ -82,16 +27,6 @@ async def test_only_named_capabilities_stay(open_box: OpenBox) -> None:
     assert found["CapInh"] == found["CapAmb"] == "0" * 16
     assert found["NoNewPrivs"] == "1"
     assert found["Seccomp"] == "2"
-
-
-async def test_the_guest_cannot_be_traced_or_read(open_box: OpenBox) -> None:
-    """Even by a command with the same ids: the guest's channel would be a way to the host."""
-    async with open_box() as box:
-        found = await calls(box, [["ptrace", 16, 1, 0, 0], ["ptrace", 0x4206, 1, 0, 0]])
-        assert found == [1, 1]
-        for path in ("mem", "environ", "fd", "maps", "root", "cwd"):
-            code, _ = await box.run(f"ls -l /proc/1/{path}/ || cat /proc/1/{path}")
-            assert code != 0, path
 
 
 async def test_no_descriptor_but_its_own_is_open(open_box: OpenBox) -> None:
@@ -130,18 +65,11 @@ async def test_devices(open_box: OpenBox) -> None:
 
 
 async def test_the_hosts_mounts_are_gone(open_box: OpenBox) -> None:
-    """Nothing but what the sandbox was given is in its mount table, and no way up leads out."""
+    """Nothing but what the sandbox was given is in its mount table."""
     async with open_box() as box:
         _, mounts = await box.run("cut -d' ' -f2 /proc/self/mounts")
         places = set(mounts.split())
         assert {place for place in places if not place.startswith(("/proc", "/dev"))} == {"/", "/usr"}
-        _, escaped = await box.run(
-            'python3 -I -S -c \'import os\nos.mkdir("/x")\nf = os.open("/", 0)\nos.chroot("/x")\nos.fchdir(f)\n'
-            '[os.chdir("..") for _ in range(50)]\nos.chroot(".")\nprint(sorted(os.listdir("/")))\''
-        )
-    assert "'x'" in escaped
-    assert "'boot'" not in escaped
-    assert "'mnt'" not in escaped
 
 
 async def test_disk_and_inodes_are_limited(open_box: OpenBox) -> None:

@@ -48,7 +48,7 @@ def test_privileges_are_dropped() -> None:
     process = config()["process"]
     assert process["noNewPrivileges"] is True
     assert process["capabilities"] == dict.fromkeys(("bounding", "effective", "permitted"), ("CAP_CHOWN",))
-    assert {"type": "RLIMIT_CORE", "soft": 0, "hard": 0} in process["rlimits"]
+    assert {"type": "RLIMIT_CORE", "soft": 1, "hard": 1} in process["rlimits"]
     assert process["env"] == []
 
 

@@ -17,6 +17,7 @@ from proofbox.host.seccomp.policy import MACHINES, Rule, numbers, parse, policy
 
 WORD = 0xFFFF_FFFF
 LONG = 0xFFFF_FFFF_FFFF_FFFF
+PROFILE = oci_profile(policy(), "x86_64")
 
 
 def run(program: bytes, arch: int, number: int, args: tuple[int, ...] = ()) -> int:
@@ -50,10 +51,17 @@ def oci(profile: dict[str, Any], name: str, *args: int) -> int:
     """The same for an OCI profile, by the OCI specification: an entry with arguments counts where all of them hold."""
     given_args = (*args, *(0,) * (6 - len(args)))
     for entry in profile["syscalls"]:
-        holds = all(given_args[each["index"]] & each["value"] == each["valueTwo"] for each in entry.get("args", ()))
+        holds = all(condition(given_args[each["index"]], each) for each in entry.get("args", ()))
         if name in entry["names"] and holds:
             return 0 if entry["action"] == "SCMP_ACT_ALLOW" else int(entry["errnoRet"])
     return int(profile["defaultErrnoRet"])
+
+
+def condition(value: int, one: dict[str, Any]) -> bool:
+    """One comparison of an entry of the profile, all of 64 bits."""
+    if one["op"] == "SCMP_CMP_MASKED_EQ":
+        return bool(value & one["value"] == one["valueTwo"])
+    return bool({"SCMP_CMP_EQ": value == one["value"], "SCMP_CMP_NE": value != one["value"]}[one["op"]])
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -104,8 +112,14 @@ def test_rules_on_arguments(machine: str) -> None:
     for family in (0, 3, 17, 31, 38, 40):
         assert native(machine, "socket", family) == errno.EAFNOSUPPORT
     assert native(machine, "ioctl", 0, 0x5412) == errno.EPERM
+    for protocol in (33, 115, 132, 136, 255, 262):
+        assert native(machine, "socket", 2, 1, protocol) == errno.EAFNOSUPPORT
+    assert [native(machine, "socket", 10, 0x80801, protocol) for protocol in (0, 6)] == [0, 0]
+    assert [native(machine, "socket", 2, 5, 0), native(machine, "socket", 2, 6, 0)] == [errno.EAFNOSUPPORT] * 2
     assert native(machine, "ioctl", 0, 0x541C) == errno.EPERM
+    assert native(machine, "ioctl", 0, 0x5423) == errno.EPERM
     assert native(machine, "ioctl", 0, 0x5413) == 0
+    assert [native(machine, "fcntl", 0, command) for command in (1024, 1026, 1030)] == [errno.EPERM, errno.EPERM, 0]
     assert native(machine, "personality", WORD) == 0
     assert native(machine, "personality", 0x0100000) == errno.EPERM
 
@@ -135,7 +149,31 @@ def test_upper_halves_of_arguments_open_no_way_around(machine: str) -> None:
 def test_both_forms_allow_the_same(name: str, args: tuple[int, int, int]) -> None:
     """Whatever the call and its arguments: allowed by the compiled program if and only if the OCI profile allows it."""
     allowed = native("x86_64", name, *args) == 0
-    assert (oci(oci_profile(policy(), "x86_64"), name, *args) == 0) == allowed
+    assert (oci(PROFILE, name, *args) == 0) == allowed
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_the_limit_on_core_dumps_cannot_be_set(machine: str) -> None:
+    """It can be read, whatever pointer is given for the answer; setting it is pretended, whatever pointer brings it."""
+    program, profile = compile_filter(policy(), machine), oci_profile(policy(), machine)
+
+    def both(name: str, *args: int) -> set[str]:
+        compiled = run(program, MACHINES[machine], numbers(machine)[name], args)
+        entry = next(
+            each
+            for each in profile["syscalls"]
+            if name in each["names"] and all(condition(args[one["index"]], one) for one in each.get("args", ()))
+        )
+        assert entry.get("errnoRet", 0) == 0
+        return {"allowed" if compiled == ALLOW else "pretended" if compiled == ERRNO else str(compiled)} | {
+            "allowed" if entry["action"] == "SCMP_ACT_ALLOW" else "pretended"
+        }
+
+    assert both("prlimit64", 0, 4, 0, 77) == {"allowed"}
+    assert both("prlimit64", 0, 7, 77, 0) == both("setrlimit", 7, 77) == {"allowed"}
+    for pointer in (77, 1 << 32, 1 << 63):
+        assert both("prlimit64", 0, 4, pointer, 0) == both("prlimit64", 0, 4 | 1 << 40, pointer, 0) == {"pretended"}
+        assert both("setrlimit", 4, pointer) == {"pretended"}
 
 
 def test_long_policies_jump_far() -> None:
@@ -161,6 +199,8 @@ def test_long_policies_jump_far() -> None:
         'default = "ENOSYS"\n[[rule]]\ncall = "ioctl"\nerrno = "EPERM"\nallow = [[{ arg = 6, in = [1] }]]',
         'default = "ENOSYS"\n[[rule]]\ncall = "ioctl"\nerrno = "EPERM"\nallow = [[{ arg = 0, in = [1], clear = 2 }]]',
         'default = "ENOSYS"\n[[rule]]\ncall = "ioctl"\nerrno = "EPERM"\nallow = [[{ arg = 0, in = [0x100000000] }]]',
+        'default = "ENOSYS"\n[[rule]]\ncall = "ioctl"\nerrno = "EPERM"\nallow = [[{ arg = 0, zero = false }]]',
+        'default = "ENOSYS"\n[[deny]]\ncalls = ["read"]\nerrno = "PRETEND"',
     ],
 )
 def test_a_policy_with_a_slip_is_refused(text: str) -> None:

@@ -23,7 +23,7 @@ ERRNO: Final = 0x00050000
 
 _NUMBER: Final = 0  # offsets in struct seccomp_data
 _ARCH: Final = 4
-_ARGS: Final = 16
+_ARGS: Final = 16  # the low half of each is first: both machines are little-endian
 _FAR: Final = 255
 
 
@@ -92,6 +92,9 @@ def _alternative(conditions: tuple[Condition, ...]) -> list[Instruction]:
 def _condition(condition: Condition, rest: int) -> list[Instruction]:
     """Goes on to what follows if the condition holds, else skips the ``rest`` instructions of the alternative."""
     load = Instruction(LOAD, _ARGS + 8 * condition.arg)
+    if condition.zero:
+        upper = Instruction(LOAD, _ARGS + 8 * condition.arg + 4)
+        return [load, Instruction(JUMP_EQUAL, 0, jf=2 + rest), upper, Instruction(JUMP_EQUAL, 0, jf=rest)]
     if condition.clear:
         return [load, Instruction(JUMP_ANY_SET, condition.clear, jt=rest)]
     values = condition.any_of or condition.none_of

@@ -48,13 +48,8 @@ def _entry(names: list[str], action: str, **more: Any) -> dict[str, Any]:
 def _rule(name: str, rule: Rule) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for alternative in rule.alternatives:
-        patterns = [[(one.arg, mask, value) for mask, value in _patterns(one)] for one in alternative]
-        for choice in itertools.product(*patterns):
-            args = [
-                {"index": arg, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
-                for arg, mask, value in choice
-            ]
-            entries.append(_entry([name], "SCMP_ACT_ALLOW", args=args))
+        choices = itertools.product(*(_holding(one) for one in alternative))
+        entries += [_entry([name], "SCMP_ACT_ALLOW", args=list(args)) for args in choices]
     return [*entries, *_refusals(name, rule)]
 
 
@@ -64,50 +59,48 @@ def _refusals(name: str, rule: Rule) -> list[dict[str, Any]]:
     if len({one.arg for one in first}) != 1 or (len(first) > 1 and not all(one.any_of for one in first)):
         return []
     if len(first) > 1:
-        left = [[(first[0].arg, mask, value)] for mask, value in _others(tuple(v for one in first for v in one.any_of))]
+        left = [[one] for one in _others(first[0].arg, tuple(v for one in first for v in one.any_of))]
     else:
-        left = [[(first[0].arg, mask, value)] for mask, value in _not(first[0])]
+        left = [[one] for one in _failing(first[0])]
     for alternative in rule.alternatives:
         if len(alternative) == 2:
             one, other = alternative
-            left += [[(one.arg, *pattern), (other.arg, *rest)] for pattern in _patterns(one) for rest in _not(other)]
-    return [
-        _entry(
-            [name],
-            "SCMP_ACT_ERRNO",
-            errnoRet=rule.errno,
-            args=[
-                {"index": a, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"} for a, mask, value in args
-            ],
-        )
-        for args in left
-    ]
+            left += [[holds, fails] for holds in _holding(one) for fails in _failing(other)]
+    return [_entry([name], "SCMP_ACT_ERRNO", errnoRet=rule.errno, args=args) for args in left]
 
 
-def _not(condition: Condition) -> list[tuple[int, int]]:
-    """Masks and values that do not fulfil it."""
+def _failing(condition: Condition) -> list[dict[str, Any]]:
+    """Arguments that do not fulfil it, each for itself."""
+    if condition.zero:
+        return [{"index": condition.arg, "value": 0, "op": "SCMP_CMP_NE"}]
     if condition.clear:
-        return [(1 << bit, 1 << bit) for bit in range(32) if condition.clear >> bit & 1]
+        return [_masked(condition.arg, 1 << bit, 1 << bit) for bit in range(32) if condition.clear >> bit & 1]
     if condition.any_of:
-        return _others(condition.any_of)
-    return [(_WORD, value) for value in condition.none_of]
+        return _others(condition.arg, condition.any_of)
+    return [_masked(condition.arg, _WORD, value) for value in condition.none_of]
 
 
-def _patterns(condition: Condition) -> list[tuple[int, int]]:
-    """Masks and the values under them that fulfil the condition, each for itself."""
+def _holding(condition: Condition) -> list[dict[str, Any]]:
+    """Arguments that fulfil it, each for itself."""
+    if condition.zero:
+        return [{"index": condition.arg, "value": 0, "op": "SCMP_CMP_EQ"}]
     if condition.clear:
-        return [(condition.clear, 0)]
+        return [_masked(condition.arg, condition.clear, 0)]
     if condition.any_of:
-        return [(_WORD, value) for value in condition.any_of]
-    return _others(condition.none_of)
+        return [_masked(condition.arg, _WORD, value) for value in condition.any_of]
+    return _others(condition.arg, condition.none_of)
 
 
-def _others(values: tuple[int, ...]) -> list[tuple[int, int]]:
+def _masked(arg: int, mask: int, value: int) -> dict[str, Any]:
+    return {"index": arg, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+
+
+def _others(arg: int, values: tuple[int, ...]) -> list[dict[str, Any]]:
     """Every word but ``values``: for each prefix of one of them, the sibling that leads to none."""
-    found: list[tuple[int, int]] = []
+    found: list[dict[str, Any]] = []
     for bit in reversed(range(32)):
         mask = _WORD >> bit << bit
         prefixes = {value & mask for value in values}
         siblings = sorted({prefix ^ (1 << bit) for prefix in prefixes} - prefixes)
-        found += [(mask, sibling) for sibling in siblings]
+        found += [_masked(arg, mask, sibling) for sibling in siblings]
     return found

@@ -17,22 +17,26 @@ from proofbox.errors import InvalidInput
 MACHINES: Final[Mapping[str, int]] = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 """The kernel's AUDIT_ARCH value of each machine that there are numbers for."""
 
+PRETEND: Final = "PRETEND"
+"""In a rule, instead of the name of an error: the call does nothing and says that it worked."""
+
 _WORD: Final = 0xFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must hold for the low 32 bits of argument ``arg``; exactly one of the three is given."""
+    """What must hold for argument ``arg``; exactly one of the four is given. All but ``zero`` see its low 32 bits."""
 
     arg: int
     any_of: tuple[int, ...] = ()
     none_of: tuple[int, ...] = ()
     clear: int = 0
+    zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Allowed where all conditions of one of ``alternatives`` hold, else ``errno``."""
+    """Allowed where all conditions of one of ``alternatives`` hold, else ``errno``; 0: not done, and called done."""
 
     errno: int
     alternatives: tuple[tuple[Condition, ...], ...]
@@ -83,7 +87,8 @@ def parse(text: str) -> Policy:
             _add(verdicts, name, _errno(entry["errno"]))
     for entry in table.get("rule", []):
         alternatives = tuple(tuple(_condition(item) for item in alternative) for alternative in entry["allow"])
-        _add(verdicts, entry["call"], Rule(_errno(entry["errno"]), alternatives))
+        refusal = 0 if entry["errno"] == PRETEND else _errno(entry["errno"])
+        _add(verdicts, entry["call"], Rule(refusal, alternatives))
     return Policy(_errno(table["default"]), verdicts)
 
 
@@ -103,13 +108,14 @@ def _errno(name: str) -> int:
 
 
 def _condition(item: dict[str, Any]) -> Condition:
-    kinds = {"in", "not_in", "clear"} & item.keys()
-    if len(kinds) != 1 or not 0 <= item["arg"] <= 5 or item.keys() - {"arg", "in", "not_in", "clear"}:
-        raise InvalidInput(f"seccomp policy: {item} needs arg 0 to 5 and one of in, not_in, clear")
+    kinds = {"in", "not_in", "clear", "zero"} & item.keys()
+    if len(kinds) != 1 or not 0 <= item["arg"] <= 5 or item.keys() - kinds != {"arg"} or not item.get("zero", True):
+        raise InvalidInput(f"seccomp policy: {item} needs arg 0 to 5 and one of in, not_in, clear, zero = true")
     values = (*item.get("in", ()), *item.get("not_in", ()), item.get("clear", 0))
     if any(not 0 <= value <= _WORD for value in values):
         raise InvalidInput(f"seccomp policy: {item} has a value of more than 32 bits")
-    return Condition(item["arg"], tuple(item.get("in", ())), tuple(item.get("not_in", ())), item.get("clear", 0))
+    any_of, none_of = tuple(item.get("in", ())), tuple(item.get("not_in", ()))
+    return Condition(item["arg"], any_of, none_of, item.get("clear", 0), "zero" in kinds)
 
 
 def _data(name: str) -> str:

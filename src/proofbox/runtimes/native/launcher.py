@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -22,6 +25,7 @@ FULL_PAUSE_S: Final = 0.001
 """How long to wait when the launcher's queue is full."""
 QUEUE_BYTES: Final = 1 << 20
 _END_S: Final = 15.0
+SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class Launcher:
@@ -41,18 +45,19 @@ class Launcher:
             passed = (far.fileno(), *(() if ids.namespace < 0 else (ids.namespace,)))
             try:
                 near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, QUEUE_BYTES)
-                self._process = subprocess.Popen(
-                    # A sandbox's first process is a clone of this one, and its arguments are seen inside.
-                    ["proofbox-guest", "launcher", *map(str, passed)],
-                    executable=path,
-                    cwd="/",
-                    env={},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=passed,
-                    start_new_session=True,  # Ctrl-C at a terminal is for the client, which then ends it in order
-                )
+                with _program(path, ids) as (executable, held):
+                    self._process = subprocess.Popen(
+                        # A sandbox's first process is a clone of this one, and its arguments are seen inside.
+                        ["proofbox-guest", "launcher", *map(str, passed)],
+                        executable=executable,
+                        cwd="/",
+                        env={},
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        pass_fds=(*passed, *held),
+                        start_new_session=True,  # Ctrl-C at a terminal is for the client, which then ends it in order
+                    )
                 near.send(message)
             except OSError as error:
                 near.close()
@@ -95,3 +100,26 @@ class Launcher:
         except subprocess.TimeoutExpired:
             self._process.kill()  # the kernel ends its sandboxes with it
             self._process.wait()
+
+
+@contextmanager
+def _program(path: Path, ids: Ids) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """What to execute, and a descriptor that it needs: the guest program, or a sealed copy of it in memory.
+
+    A program inside can have itself executed what the guest executes (``#!/proc/self/exe``), and reaches that file by
+    its own /proc/PID/exe then. Where the sandbox's only user is the caller's own, who may have installed the guest, its
+    mode and attributes could be changed on the host. The copy is nobody's but the launcher's. (Writing was never
+    possible: a file that is being executed cannot be written. runc does the same since CVE-2019-5736.)
+    """
+    if ids.full:
+        yield str(path), ()
+        return
+    copy = os.memfd_create("proofbox-guest", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with path.open("rb") as program:
+            while os.sendfile(copy, program.fileno(), None, 1 << 30):
+                pass
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
+        yield f"/proc/self/fd/{copy}", (copy,)
+    finally:
+        os.close(copy)

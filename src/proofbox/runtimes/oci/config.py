@@ -57,7 +57,8 @@ def bundle_config(
             "cwd": "/",
             "noNewPrivileges": True,
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), confined.capabilities),
-            "rlimits": [{"type": "RLIMIT_CORE", "soft": 0, "hard": 0}],
+            # No core file is that small, and 1 (not 0) keeps the host's handler of core dumps from being started.
+            "rlimits": [{"type": "RLIMIT_CORE", "soft": 1, "hard": 1}],
         },
         "linux": linux,
     }

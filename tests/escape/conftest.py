@@ -1,0 +1,183 @@
+"""Where attacks are made from: every runtime of level ``container`` here, as the sandbox's root and as a user of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proofbox.errors import Refused
+from proofbox.host.seccomp.policy import machine, numbers
+from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.host import Host
+from proofbox.testing.needs import skip_unless_required
+
+RUNTIMES = ("native", "crun", "runc")
+USERS = (None, "nobody") if os.geteuid() == 0 else (None,)
+"""With a single id inside there is no other user than root."""
+SETTINGS = (
+    "kernel/hostname",
+    "kernel/domainname",
+    "kernel/core_pattern",
+    "kernel/modprobe",
+    "kernel/panic",
+    "kernel/sysrq",
+    "kernel/randomize_va_space",
+    "kernel/perf_event_paranoid",
+    "kernel/random/boot_id",
+    "vm/overcommit_memory",
+    "vm/swappiness",
+    "fs/suid_dumpable",
+)
+
+
+class Witness:
+    """Things of this host that an attack would like to reach."""
+
+    def __init__(self, directory: Path) -> None:
+        self.secret = uuid.uuid4().hex
+        self.directory = directory
+        self.file = directory / "file"
+        self.file.write_text(self.secret)
+        self.file.chmod(0o666)
+        self.process = subprocess.Popen(["sleep", "3600"], env={"SECRET": self.secret})
+        self.name = f"proofbox-escape-{uuid.uuid4().hex}"
+        self.abstract = socket.socket(socket.AF_UNIX)
+        self.abstract.bind("\0" + self.name)
+        self.abstract.listen()
+        self.path = socket.socket(socket.AF_UNIX)
+        self.path.bind(str(directory / "socket"))
+        self.path.listen()
+        self.tcp = socket.create_server(("127.0.0.1", 0))
+        for each in (self.abstract, self.path, self.tcp):
+            each.setblocking(False)
+
+    def given(self) -> dict[str, Any]:
+        """What attackers are told, so that they need not search."""
+        return {
+            "file": str(self.file),
+            "pid": self.process.pid,
+            "client": os.getpid(),
+            "abstract": self.name,
+            "socket": str(self.directory / "socket"),
+            "port": self.tcp.getsockname()[1],
+            "device": self.file.stat().st_dev,
+        }
+
+    def state(self) -> dict[str, object]:
+        """All that must be the same afterwards."""
+        found = self.file.stat()
+        state: dict[str, object] = {
+            "file": (self.file.read_text(), found.st_mode, found.st_uid, found.st_nlink, os.listxattr(self.file)),
+            "directory": sorted(path.name for path in self.directory.iterdir()),
+            "process": self.process.poll(),
+            "nice": os.getpriority(os.PRIO_PROCESS, self.process.pid),
+            "processors": os.sched_getaffinity(self.process.pid),
+            "devices": [os.stat(f"/dev/{name}").st_mode for name in ("null", "zero", "full", "urandom", "tty")],
+            "called": [_called(each) for each in (self.abstract, self.path, self.tcp)],
+        }
+        for name in SETTINGS:
+            setting = Path("/proc/sys", name)
+            state[name] = setting.read_text() if os.access(setting, os.R_OK) else None
+        return state
+
+    def close(self) -> None:
+        """Leaves nothing."""
+        self.process.kill()
+        self.process.wait()
+        for each in (self.abstract, self.path, self.tcp):
+            each.close()
+
+
+def _called(listener: socket.socket) -> bool:
+    try:
+        listener.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+@dataclass
+class Inside:
+    """A foothold in a sandbox: programs run there as ``user`` (None: its root)."""
+
+    host: Host
+    box: Sandbox
+    user: str | None
+    given: dict[str, Any]
+
+    async def expect(self, attempts: Mapping[str, str], *allowed: str, **more: int) -> None:
+        """Makes them all; each has to end in one of these ways. Names those that did not."""
+        told = await self.outcomes(attempts, None, **more)
+        assert {name: outcome for name, outcome in told.items() if outcome not in allowed} == {}
+
+    async def outcomes(self, attempts: Mapping[str, str], box: Sandbox | None = None, **more: Any) -> dict[str, str]:
+        """How each ended, as ``inside.py`` tells it. ``more`` is given to them besides what is always given."""
+        given = {**self.given, "numbers": numbers(machine()), **more}
+        words = ["python3", "-I", "-S", "-c", PROGRAM, json.dumps(given), json.dumps(dict(attempts))]
+        result = await (box or self.box).run(words, user=self.user, timeout=60)
+        assert result.ok, result
+        told: dict[str, str] = json.loads(result.stdout)
+        return told
+
+    def open_box(self, **asked: Any) -> AbstractAsyncContextManager[Sandbox]:
+        """Another sandbox of the runtime, for what changes or fills it."""
+        return self.host.open_sandbox(**asked)
+
+
+PROGRAM = Path(__file__).with_name("inside.py").read_text()
+
+
+@pytest.fixture(scope="package")
+def anyio_backend() -> str:
+    """Attacks do not depend on the event loop."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="package")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    """See ``Witness``."""
+    made = Witness(tmp_path_factory.mktemp("witness"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def unchanged(witness: Witness) -> Iterator[None]:
+    """Whatever was tried, this host is what it was before."""
+    before = witness.state()
+    yield
+    assert witness.state() == before
+
+
+@pytest.fixture(scope="package", params=RUNTIMES)
+async def host(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Host]:
+    """This machine with that runtime."""
+    try:
+        host = await Host.local(request.param)
+    except Refused as refused:
+        skip_unless_required(request.param, refused)
+    yield host
+    await host.aclose()
+
+
+@pytest.fixture(scope="package")
+async def box(host: Host) -> AsyncIterator[Sandbox]:
+    """One sandbox for all attempts that leave nothing in it."""
+    async with host.open_sandbox() as box:
+        yield box
+
+
+@pytest.fixture(scope="package", params=USERS, ids=lambda user: user or "root")
+def inside(request: pytest.FixtureRequest, host: Host, box: Sandbox, witness: Witness) -> Inside:
+    """A foothold in it."""
+    return Inside(host, box, request.param, witness.given())

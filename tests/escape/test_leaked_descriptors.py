@@ -1,0 +1,48 @@
+"""Directories of the host that somebody forgot to close (CVE-2024-21626: a working directory below /proc/self/fd)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.conftest import Inside
+
+from proofbox.errors import OperationFailed
+
+LOOK = "pwd -P; cd ../../../../../../../..; ls -A | sort; test ! -e {file}"
+PLACES = [f"/proc/self/fd/{number}" for number in range(3, 14)]
+PLACES += ["/proc/1/cwd", "/proc/1/root", "/proc/1/fd/3", "/proc/self/task/1/cwd", "/proc/thread-self/root/../.."]
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["named", "through a link"])
+async def test_no_working_directory_leads_out(inside: Inside, link: bool) -> None:
+    """Whatever descriptor the guest has open, a command that starts there is inside, or does not start."""
+    root = (await inside.box.run("cd /; ls -A | sort")).stdout
+    for place in PLACES:
+        await inside.box.run(["ln", "-sfn", place, "/tmp/place"])
+        try:
+            look = LOOK.format(file=inside.given["file"])
+            result = await inside.box.run(look, cwd="/tmp/place" if link else place, user=inside.user)
+        except OperationFailed:
+            continue
+        assert result.ok, (place, result)
+        assert result.stdout.partition("\n")[2] == root, place
+
+
+KEPT = {
+    "ours": """
+said = []
+for fd in os.listdir('/proc/self/fd'):
+    try:
+        found = os.readlink(f'/proc/self/fd/{fd}')
+    except OSError:
+        continue
+    if not found.startswith(('pipe:', '/dev/null', '/proc/')):
+        said.append(found)
+""",
+    "what pid 1 started with": "said = read('/proc/1/environ')",
+}
+
+
+async def test_a_command_starts_with_its_own_descriptors(inside: Inside) -> None:
+    """What launcher and runtime hold (sockets of other sandboxes, directories, groups) is seen by no command."""
+    told = await inside.outcomes(KEPT)
+    assert told == {"ours": "[]", "what pid 1 started with": "EACCES"}
