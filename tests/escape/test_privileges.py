@@ -39,7 +39,7 @@ FILE_CAPABILITIES = struct.pack("<5I", 0x0200_0001, 0xFFFF_FFFF, 0, 0xFFFF_FFFF,
 async def test_a_program_that_would_raise_who_runs_it_does_not(inside: Inside, how: str) -> None:
     """Root inside can make such a program; a user who runs it stays a user, and root gets no capability back."""
     me = (await inside.box.run(["python3", "-I", "-S", "-c", SHOW], user=inside.user)).stdout
-    program = f"/usr/local/bin/raise-{inside.user or 'root'}"
+    program = f"/tmp/raise-{inside.user or 'root'}"
     try:
         await inside.box.run(["cp", "/usr/bin/python3", program])
         if how.startswith("a set"):
