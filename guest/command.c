@@ -171,6 +171,7 @@ void command_start(struct stream *s, struct run *run, const u8 *message, size_t 
     s->drain_ms = run->drain_ms;
     s->deadline_ms = run->deadline_ms;
     s->output_limit = run->kind == KIND_FILE ? 0 : run->output_limit;
+    s->tidy = run->kind == KIND_FILE && (run->operation == OP_WRITE || run->operation == OP_WRITE_TREE);
     s->pid = 0;
     if (!spare_take(s, run, message, length) && fork_supervisor(s, run, &step)) {
         int err = errno;
@@ -206,7 +207,7 @@ static void kill_now(struct stream *s)
     s->kill_sent = 1;
     s->kill_at = 0;
     s->gone_by = now + GONE_US;
-    set_due(s->fallback_at = now + (s->kind == STREAM_FILE ? FILE_FALLBACK_US : FALLBACK_US));
+    set_due(s->fallback_at = now + (s->kind == STREAM_FILE && !s->tidy ? FILE_FALLBACK_US : FALLBACK_US));
     if (s->tree_over)
         s->gone = 1;
     else

@@ -47,6 +47,7 @@ struct stream {
     u32 number;
     u8 kind, connecting, started, quiet, exited, ended, closed, dead;
     u8 how;      /* why we end it; 0: we do not */
+    u8 tidy;     /* a file operation that removes what it has half made, and is given the time for it */
     u8 kill_sent, fallen_back, tree_over, gone, lost, counting, counted;
     struct source sources[3]; /* pipes 1, 2, 3 */
     struct sink sinks[2];     /* pipes 0 and 3 */

@@ -138,7 +138,7 @@ class OperationFailed(ProofboxError):
 
 
 class FileFailed(OperationFailed, OSError):  # type: ignore[misc] # OSError's errno may be None; ours never is
-    """An operation on a path inside the sandbox failed; the path is as it was before.
+    """An operation on a path inside the sandbox failed; the path is as it was before (of a tree, see ``Trees``).
 
     It is an ``OSError`` too, with ``errno`` and ``filename``, so ``except FileNotFoundError`` does not catch it but
     ``error.errno == errno.ENOENT`` tells it.

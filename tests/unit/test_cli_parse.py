@@ -115,3 +115,11 @@ def test_walls_are_parts_with_times() -> None:
     for wrong in ("agent", "nothing=3s", "agent=fast"):
         with pytest.raises(InvalidInput):
             parse.walls([wrong])
+
+
+@pytest.mark.parametrize("text", ["", "from", ":to", "from:", ":"])
+def test_a_transfer_names_two_directories(text: str) -> None:
+    """The last colon is between them; one that says less is refused with what to write."""
+    assert parse.transfers(["a:b", "c:d:/e"]) == (("a", "b"), ("c:d", "/e"))
+    with pytest.raises(InvalidInput, match="write FROM:TO"):
+        parse.transfers([text])

@@ -46,6 +46,7 @@ def read(raw: bytes, cuts: list[int]) -> tuple[list[tuple[Entry, bytes]], bool]:
     return found, decoder.whole
 
 
+@settings(max_examples=60)
 @given(st.lists(st.tuples(ENTRIES, st.binary(max_size=1500)), max_size=5), st.data())
 def test_an_archive_survives_the_round_trip_however_it_is_cut(
     items: list[tuple[Entry, bytes]], data: st.DataObject
@@ -60,6 +61,7 @@ def test_an_archive_survives_the_round_trip_however_it_is_cut(
     assert read(raw, cuts) == (wanted, True)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(ENTRIES, st.binary(max_size=700)), min_size=1, max_size=4))
 def test_others_can_read_what_we_write(items: list[tuple[Entry, bytes]]) -> None:
     """The standard library finds the same names and contents in it."""
@@ -74,7 +76,7 @@ def test_others_can_read_what_we_write(items: list[tuple[Entry, bytes]]) -> None
             assert (member.mode, member.uid, member.gid) == (entry.mode, entry.uid, entry.gid)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(ENTRIES, st.binary(max_size=300)), max_size=3), st.data())
 def test_a_spoiled_archive_gives_entries_or_a_wire_error(items: list[tuple[Entry, bytes]], data: st.DataObject) -> None:
     """Nothing else is raised, and no path that comes out leads out of a tree, whatever was flipped, cut or put in."""

@@ -30,8 +30,10 @@ SPECIAL: Final = ("refuse", "skip")
 PIECE: Final = 256 << 10
 NAMED_MOST: Final = 100
 """Of what was left out, so many are named."""
-PATHS_MOST: Final = 64 << 20
-"""Bytes of paths that the host remembers of one tree."""
+DIRECTORIES_MOST: Final = 128 << 20
+"""Bytes that the host remembers of one tree's directories, until all that is in them is there."""
+DIRECTORY_COST: Final = 1024
+"""Of each, beside its path."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -199,7 +201,7 @@ class Unpacking:
         self._sieve = sieve
         self._limit = limit
         self._most = entries
-        self._paths = 0
+        self._held = 0
         self._cut = ~_umask()
         self._turn = threading.Lock()
         self._over = False
@@ -253,11 +255,11 @@ class Unpacking:
         sieve.entries += 1
         sieve.size += entry.size
         if entry.type == tar.DIRECTORY:
-            self._paths += len(entry.path)
+            self._held += DIRECTORY_COST + len(entry.path)
         if sieve.entries > self._most:
             raise TooMuch(f"more than {self._most} entries")
-        if sieve.size > self._limit or self._paths > PATHS_MOST:
-            raise TooMuch(f"more than {self._limit} bytes of content, or {PATHS_MOST} of directories' paths")
+        if sieve.size > self._limit or self._held > DIRECTORIES_MOST:
+            raise TooMuch(f"more than {self._limit} bytes of content, or more directories than can be remembered")
         if entry.type not in _FORMATS:
             sieve.takes_special(entry.path)
             return

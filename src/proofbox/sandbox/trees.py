@@ -109,7 +109,7 @@ class Trees:
         this process is killed, a directory ``.proofbox-*`` beside it). Nothing in the tree is believed: files and
         directories belong to the caller, without set-user-id and within the umask; no name and no link is resolved
         here. ``links`` and ``special`` are as in ``upload``, and what they refuse raises ``OperationFailed``. More than
-        ``limit`` bytes of content (4 GiB) or ``entries`` (a million) is EFBIG.
+        ``limit`` bytes of content (4 GiB) or ``entries`` (a million; of directories some 100,000) is EFBIG.
         """
         sieve = _sieve(links, special)
         most = DOWNLOAD_MOST if limit is None else as_count(limit, "limit")
