@@ -14,7 +14,7 @@ from proofbox.testing.needs import skip_unless_required
 pytestmark = [pytest.mark.anyio, pytest.mark.container]
 
 
-@pytest.mark.skipif(not find_ids().full, reason="there is one user only")
+@pytest.mark.skipif(not find_ids().users, reason="there is one user only")
 async def test_a_changed_user_entry_counts_from_the_next_command_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

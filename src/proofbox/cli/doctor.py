@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
 DEFAULT_LEVEL: Final = "container"
 
-ROOM: Final = 65_536
-"""Bytes for which there must be room where state and templates are kept: a full disk is told, not a small one."""
-
 
 @click.command()
 @click.option("--runtime", metavar="NAME", help="Only this one.")
@@ -29,43 +26,19 @@ def doctor(runtime: str | None, as_json: bool) -> int:
 
     import anyio
 
-    places = _places()
+    from proofbox.cli.places import owned, written
+
+    lacking = [*written(), *anyio.run(owned)]
     found = anyio.run(_examine, runtime)
-    good = any(entry["usable"] and (runtime or entry["level"] == DEFAULT_LEVEL) for entry in found) and not places
+    good = any(entry["usable"] and (runtime or entry["level"] == DEFAULT_LEVEL) for entry in found) and not lacking
     if as_json:
-        click.echo(json.dumps({"ok": good, "missing": _items(places), "runtimes": found}, indent=2))
+        click.echo(json.dumps({"ok": good, "missing": _items(lacking), "runtimes": found}, indent=2))
     else:
-        click.echo("".join(f"{line}\n" for line in _told(_items(places))), nl=False)
+        click.echo("".join(f"{line}\n" for line in _told(_items(lacking))), nl=False)
         for entry in found:
             click.echo(_describe(entry))
         click.echo(_summary(found, runtime, good))
     return 0 if good else 1
-
-
-def _places() -> list[Missing]:
-    """What is wrong with the two directories where everything is kept: tried by writing a file that has no name."""
-    import os
-    import tempfile
-
-    from proofbox.errors import StoreFailed
-    from proofbox.host.owner import state_dir
-    from proofbox.runtime.contract import Missing
-    from proofbox.templates.home import data_home, private_directory
-
-    found = []
-    for name, place in (("PROOFBOX_STATE", state_dir), ("PROOFBOX_HOME", lambda: private_directory(data_home()))):
-        try:
-            with tempfile.TemporaryFile(dir=place()) as file:
-                file.write(bytes(ROOM))
-                file.flush()
-                os.fsync(file.fileno())
-        except StoreFailed as failed:
-            what, _, remedy = str(failed).rpartition("; ")
-            found.append(Missing(what, remedy))
-        except OSError as error:
-            why = f"{name} cannot be used: {error.strerror} on writing {ROOM} bytes to {place()}"
-            found.append(Missing(why, f"free some space there, or set {name} to a directory elsewhere"))
-    return found
 
 
 async def _examine(only: str | None) -> list[dict[str, Any]]:
