@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from proofbox.errors import (
         BrokenTask,
+        BuildFailed,
         Busy,
         CreateFailed,
         FileFailed,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "proofbox.errors": (
         "BrokenTask",
+        "BuildFailed",
         "Busy",
         "CreateFailed",
         "FileFailed",
@@ -79,6 +81,7 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 __all__ = [
     "DEFAULTS",
     "BrokenTask",
+    "BuildFailed",
     "Busy",
     "Candidate",
     "Command",

@@ -13,6 +13,7 @@
      +-- SetupFailed               what prepares the agent's sandbox did not work             task     new sandbox
      +-- AgentFailed               the agent itself broke; there is nothing to judge           agent    new sandbox
      +-- VerifierFailed            the verifier itself broke; says nothing about the candidate verifier new sandbox
+     +-- BuildFailed               a step of a build ended with an error                       caller   no
      +-- StoreFailed               a trace could not be written or read                        host     later
      +-- Busy                      a bounded queue is full                                     host     later
 
@@ -43,6 +44,7 @@ CODES: Final = frozenset(
         "setup_failed",
         "agent_failed",
         "verifier_failed",
+        "build_failed",
         "store_failed",
         "busy",
     }
@@ -187,6 +189,13 @@ class VerifierFailed(ProofboxError):
         super().__init__(message)
         self.limit = limit
         """The ``HitLimit`` that it reached, where it came too late."""
+
+
+class BuildFailed(ProofboxError):
+    """A step of a build ended with an error. The steps before it are kept; the name means what it meant."""
+
+    code = "build_failed"
+    blame = "caller"
 
 
 class StoreFailed(ProofboxError):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from proofbox.cli import parse
+from proofbox.cli.build import build, check, lock
 
 if TYPE_CHECKING:
     from proofbox.model.template import Template
@@ -126,6 +127,11 @@ def remove(name: str) -> None:
 
     store.open_store().remove(name)
     click.echo(f"removed {name}")
+
+
+template.add_command(build)
+template.add_command(check)
+template.add_command(lock)
 
 
 def _tell(made: Template) -> None:

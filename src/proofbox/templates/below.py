@@ -36,6 +36,20 @@ class Below:
             shown = self._shown(trees, parts[depth - 1 : depth])
         return shown[0] if shown else None
 
+    def names(self, parts: Parts) -> list[bytes]:
+        """What is seen in that directory, sorted; nothing if it is none."""
+        shown = self._shown(self._trees, ())
+        for depth in range(1, len(parts) + 1):
+            trees = [found.path for found in shown if stat.S_ISDIR(found.found.st_mode)]
+            shown = self._shown(trees, parts[depth - 1 : depth])
+        names: dict[bytes, bool] = {}
+        for directory in shown:
+            if stat.S_ISDIR(directory.found.st_mode):
+                for entry in os.scandir(directory.path):
+                    if entry.name not in names:
+                        names[entry.name] = not is_whiteout(entry.stat(follow_symlinks=False))
+        return sorted(name for name, there in names.items() if there)
+
     @staticmethod
     def _shown(directories: Sequence[bytes], name: Parts) -> list[Found]:
         """The entries of that name that are seen: one that is no directory, or directories that are merged."""

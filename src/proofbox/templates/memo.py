@@ -1,6 +1,6 @@
 """What came of what: digests by the digest of what they were made from, so that nothing is made twice.
 
-    HOME/<kind>/<64 hex>         the digest of the layer or template that came of it
+    HOME/<kind>/<64 hex>         the digest of the layer or template that came of it, or a text that names such digests
     HOME/<kind>/<64 hex>.lock    held by whoever makes it
 
 Only remembered: what it names may be collected, and is made again then.
@@ -8,6 +8,8 @@ Only remembered: what it names may be collected, and is made again then.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,22 +36,36 @@ class Memo:
         with locked(self._record(key).with_suffix(".lock")):
             yield
 
+    def begin(self, key: str) -> int | None:
+        """As ``alone`` for who must not wait: a descriptor to close in the end; None while somebody else makes it."""
+        private_directory(self._home)
+        private_directory(self._directory)
+        record = self._record(key).with_suffix(".lock")
+        lock = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
+
     def recall(self, key: str) -> str | None:
         """What came of it the last time. Look whether that is still there, after you have pinned it."""
         try:
             text = self._record(key).read_text()
         except FileNotFoundError:
             return None
-        return text if _DIGEST.fullmatch(text) else None
+        return text
 
-    def remember(self, key: str, digest: str) -> None:
+    def remember(self, key: str, what: str) -> None:
         """From now on. Raises ``OSError``."""
-        write_atomically(self._record(key), digest.encode())
+        write_atomically(self._record(key), what.encode())
 
     def sweep(self, there: Callable[[str], bool]) -> None:
-        """Forgets what led to something that is not there any more."""
+        """Forgets what names a digest that is not there any more."""
         for record in list(self._directory.glob("[0-9a-f]*")) if self._directory.is_dir() else []:
-            if not record.suffix and not there(self.recall(record.name) or ""):
+            named = [] if record.suffix else _DIGEST.findall(self.recall(record.name) or "")
+            if not record.suffix and not all(map(there, named)):
                 record.unlink(missing_ok=True)
                 record.with_suffix(".lock").unlink(missing_ok=True)
 

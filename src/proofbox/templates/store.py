@@ -254,7 +254,9 @@ class Store:
 
     def _name(self, name: str, digest: str) -> None:
         private_directory(self._names)
-        write_atomically(self._name_file(name), f"{digest}\n".encode())
+        file, data = self._name_file(name), f"{digest}\n".encode()
+        if not file.exists() or file.read_bytes() != data:
+            write_atomically(file, data)
 
     def _name_file(self, name: str) -> Path:
         return self._names / name.replace("/", "%")

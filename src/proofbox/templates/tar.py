@@ -11,11 +11,12 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final, cast
 
 from proofbox.errors import InvalidInput
-from proofbox.kit.newtree import CHUNK, Entry
+from proofbox.kit.newtree import CHUNK, Entry, split
 from proofbox.templates.below import Below
 from proofbox.templates.tree import CAPABILITY
 from proofbox.templates.unpack import NewTree, Notes
@@ -127,12 +128,28 @@ def _put_of_layer(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarI
         _put_member(layer, archive, member)
 
 
+def tar_entries(source: Path, prefix: bytes) -> Iterator[tuple[Entry, IO[bytes] | None]]:
+    """What a tar holds, one entry after the other, for being put below ``prefix``. Raises as ``unpack_tar``."""
+    with reported(str(source)), _opened_tar(source) as archive:
+        for member in archive:
+            entry = _entry(member)
+            if not split(entry.path):
+                continue  # the directory that it is unpacked in stays as it is
+            hard = b"%s/%s" % (prefix, entry.target) if entry.hard else entry.target
+            inner = replace(entry, path=b"%s/%s" % (prefix, entry.path), target=hard)
+            yield inner, archive.extractfile(member) if member.isreg() else None
+
+
 def _put_member(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    layer.put(_entry(member), archive.extractfile(member) if member.isreg() else None)
+
+
+def _entry(member: tarfile.TarInfo) -> Entry:
     hard = member.islnk()
     kind = stat.S_IFREG if hard or member.isreg() else _TYPES.get(member.type, 0)
     if not kind:
         raise InvalidInput(f"import: {member.name!r} has the unknown tar type {member.type!r}")
-    entry = Entry(
+    return Entry(
         os.fsencode(member.name),
         kind | member.mode & 0o7777,
         member.uid,
@@ -142,7 +159,6 @@ def _put_member(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarInf
         _attributes(member),
         int(member.mtime * 1_000_000_000),
     )
-    layer.put(entry, archive.extractfile(member) if member.isreg() else None)
 
 
 def _attributes(member: tarfile.TarInfo) -> dict[str, bytes]:

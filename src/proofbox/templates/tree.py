@@ -97,13 +97,19 @@ def tree_digest(root: str | os.PathLike[str]) -> str:
 
     Nobody may change the tree meanwhile. Raises ``OSError``; changes nothing.
     """
+    total = hashlib.sha256()
+    for _, line in listing(root):
+        total.update(line)
+    return total.hexdigest()
+
+
+def listing(root: str | os.PathLike[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Each path and its line, in their order; as ``tree_digest``."""
     base = os.fsencode(root)
     names: dict[tuple[int, int], bytes] = {}
-    total = hashlib.sha256()
     with _opened(base) as entries:
         for path, found in entries:
-            total.update(_line(base, path, found, names))
-    return total.hexdigest()
+            yield path, _line(base, path, found, names)
 
 
 def _line(base: bytes, path: bytes, found: os.stat_result, names: dict[tuple[int, int], bytes]) -> bytes:

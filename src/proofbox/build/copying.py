@@ -1,0 +1,226 @@
+"""Files of a context, a stage or a template into a layer, without a sandbox: links of neither side lead out of it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from proofbox.build.ignore import Ignored, pattern
+from proofbox.build.plan import CopyFiles
+from proofbox.errors import InvalidInput
+from proofbox.kit.newtree import Entry, Parts
+from proofbox.templates.below import Below, Found
+from proofbox.templates.tar import tar_entries
+from proofbox.templates.tree import content_digest
+from proofbox.templates.unpack import NewTree, Notes
+from proofbox.templates.view import View, names_of
+
+_MAGIC: Final = ("*", "?", "[")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to be made. ``content``: of a file that is written in the recipe; ``archive``: to be unpacked there."""
+
+    path: Parts
+    mode: int
+    source: bytes = b""
+    link: bytes = b""
+    content: bytes | None = None
+    archive: bool = False
+    mtime: int | None = None
+
+    def described(self) -> tuple[str, ...]:
+        """All that counts of it, for a digest: its content, and not where or when that was."""
+        what = self.link.hex()
+        if self.content is not None:
+            what = hashlib.sha256(self.content).hexdigest()
+        elif stat.S_ISREG(self.mode):
+            what = content_digest(self.source)
+        return (b"/".join(self.path).hex(), f"{self.mode:o}", what, "archive" if self.archive else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What an instruction comes to: its items, and who is to own them."""
+
+    items: tuple[Item, ...]
+    owner: tuple[int, int]
+
+    def digest(self) -> str:
+        """Of all that counts."""
+        described = [self.owner, *(item.described() for item in self.items)]
+        return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
+
+    def targets(self, into: View) -> dict[Parts, list[Item]]:
+        """The items by the target of the layer that they belong in."""
+        found: dict[Parts, list[Item]] = {}
+        for item in self.items:
+            found.setdefault(into.target(item.path[:-1]), []).append(item)
+        return found
+
+    def fill(self, tree: Path, items: Sequence[Item], target: Parts, below: Below) -> Notes:
+        """Makes those items in a new layer that lies on ``below``. Raises ``InvalidInput``, ``OSError``."""
+        notes = Notes()
+        with NewTree(tree, notes, below) as new:
+            for item in items:
+                self._put(new, item, item.path[len(target) :])
+        return notes
+
+    def _put(self, new: NewTree, item: Item, path: Parts) -> None:
+        name = b"/".join(path)
+        if item.archive:
+            for entry, content in tar_entries(Path(os.fsdecode(item.source)), name):
+                new.put(entry, content)
+            return
+        entry = Entry(name, item.mode, *self.owner, item.link, mtime=item.mtime)
+        if item.content is not None:
+            new.put(entry, io.BytesIO(item.content))
+        elif stat.S_ISREG(item.mode):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(item.source, flags), "rb", buffering=0) as file:
+                new.put(entry, file)
+        else:
+            new.put(entry)
+
+
+def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copying:
+    """What ``copy`` means here. Raises ``InvalidInput`` for what is not there, and ``OSError``."""
+    matches = [match for source in copy.sources for match in _matches(source, origin, ignored)]
+    to = into.resolve(names_of(copy.to))
+    there = into.find(to)
+    is_directory = there is not None and stat.S_ISDIR(there.found.st_mode)
+    inside = copy.to.endswith("/") or is_directory or not to
+    if len(matches) + len(copy.inline) > 1 and not inside:
+        raise InvalidInput(f"several files are copied to {copy.to!r}, which is no directory; end it with '/'")
+    items: list[Item] = []
+    for match in matches:
+        items += _items(match, origin, ignored, to, inside, copy)
+    for name, content in copy.inline:
+        path = (*to, os.fsencode(name)) if inside else to
+        items.append(Item(path, stat.S_IFREG | (0o644 if copy.mode is None else copy.mode), content=content.encode()))
+    items = [item for item in items if _is_needed(item, into)]
+    return Copying(tuple(items), owner_of(copy.owner, into))
+
+
+def owner_of(owner: str | None, view: View) -> tuple[int, int]:
+    """Ids of ``user``, ``user:group``; names as the template has them; a user alone stands for the group of its number.
+
+    Raises ``InvalidInput`` for a name that the template does not have.
+    """
+    if owner is None:
+        return 0, 0
+    user, _, group = owner.partition(":")
+    uid = _id(user or "0", "etc/passwd", view)
+    return uid, _id(group, "etc/group", view) if group else uid
+
+
+def _id(name: str, file: str, view: View) -> int:
+    if name.isdigit():
+        return int(name)
+    for line in (view.read(file) or b"").decode("utf-8", "replace").splitlines():
+        fields = line.split(":")
+        if fields[0] == name and len(fields) > 2 and fields[2].isdigit():
+            return int(fields[2])
+    raise InvalidInput(f"owner {name!r} is not in the template's /{file}")
+
+
+def _is_needed(item: Item, into: View) -> bool:
+    """A directory that is there stays as it is. Raises ``InvalidInput`` for a file in place of a directory."""
+    if item.archive:
+        return True
+    there = into.find(item.path if not stat.S_ISDIR(item.mode) else into.resolve(item.path))
+    is_directory = there is not None and stat.S_ISDIR(there.found.st_mode)
+    if is_directory and not stat.S_ISDIR(item.mode):
+        raise InvalidInput(f"/{os.fsdecode(b'/'.join(item.path))} is a directory, and a file would take its place")
+    return not is_directory
+
+
+def _matches(source: str, origin: View, ignored: Ignored) -> list[Parts]:
+    """The paths that a pattern means, links at their end followed."""
+    found: list[Parts] = [()]
+    for name in names_of(source):
+        if name == b"..":
+            found = [path[:-1] for path in found]
+        elif any(magic in os.fsdecode(name) for magic in _MAGIC):
+            fits = pattern(os.fsdecode(name))
+            found = [
+                (*path, each)
+                for path in found
+                for each in origin.names(origin.resolve(path))
+                if fits.fullmatch(os.fsdecode(each))
+            ]
+        else:
+            found = [(*path, name) for path in found]
+    there = [path for path in found if not (path and ignored.covers(_text(path))) and _seen(origin, path)]
+    if not there:
+        raise InvalidInput(f"{source!r} is not in what is copied from, or is ignored there")
+    return there
+
+
+def _seen(origin: View, path: Parts) -> bool:
+    return origin.find(origin.resolve(path)) is not None
+
+
+def _items(match: Parts, origin: View, ignored: Ignored, to: Parts, inside: bool, copy: CopyFiles) -> Iterator[Item]:
+    path = origin.resolve(match)
+    found = origin.find(path)
+    if found is None:
+        return
+    if not stat.S_ISDIR(found.found.st_mode):
+        target = (*to, match[-1]) if inside else to
+        unpacks = copy.unpack and stat.S_ISREG(found.found.st_mode) and _is_archive(found)
+        yield from [_item(to, found, copy.mode, archive=True)] if unpacks else _one(target, found, copy.mode)
+        return
+    if to:
+        yield Item(to, stat.S_IFDIR | 0o755)
+    for inner, each in _below(origin, path, ignored):
+        yield from _one((*to, *inner[len(path) :]), each, copy.mode)
+
+
+def _below(origin: View, top: Parts, ignored: Ignored) -> Iterator[tuple[Parts, Found]]:
+    for name in origin.names(top):
+        path = (*top, name)
+        found = origin.find(path)
+        if found is None:
+            continue
+        covered = ignored.covers(_text(path))
+        if not covered:
+            yield path, found
+        if stat.S_ISDIR(found.found.st_mode) and not (covered and ignored.prunes):
+            yield from _below(origin, path, ignored)
+
+
+def _one(path: Parts, found: Found, mode: int | None) -> Iterator[Item]:
+    """None for what is neither a file nor a directory nor a link."""
+    kind = found.found.st_mode
+    if stat.S_ISREG(kind) or stat.S_ISDIR(kind) or stat.S_ISLNK(kind):
+        yield _item(path, found, mode)
+
+
+def _item(path: Parts, found: Found, mode: int | None, *, archive: bool = False) -> Item:
+    kind = found.found.st_mode
+    if stat.S_ISLNK(kind):
+        return Item(path, kind, link=os.readlink(found.path), mtime=found.found.st_mtime_ns)
+    mode = stat.S_IFMT(kind) | (stat.S_IMODE(kind) if mode is None else mode)
+    return Item(path, mode, source=found.path, archive=archive, mtime=found.found.st_mtime_ns)
+
+
+def _is_archive(found: Found) -> bool:
+    try:
+        return tarfile.is_tarfile(os.fsdecode(found.path))
+    except OSError:
+        return False
+
+
+def _text(path: Parts) -> str:
+    return os.fsdecode(b"/".join(path))
