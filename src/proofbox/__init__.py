@@ -21,16 +21,18 @@ if TYPE_CHECKING:
         ProtocolViolation,
         Refused,
         SandboxLost,
+        SetupFailed,
         StoreFailed,
         UnknownTemplate,
         VerifierFailed,
     )
     from proofbox.model.evidence import Evidence
-    from proofbox.model.limits import DEFAULTS, Limits
+    from proofbox.model.limits import DEFAULTS, Limits, Walls
     from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
     from proofbox.model.spec import Level, Network, SandboxSpec, Volume
-    from proofbox.model.task import Candidate, FunctionTests, Task
+    from proofbox.model.task import Candidate, FunctionTests, Task, Workspace
     from proofbox.model.template import Template
+    from proofbox.model.turn import Decision, Ran, Turn
     from proofbox.model.verdict import Verdict
     from proofbox.sandbox.api import Sandbox
     from proofbox.sandbox.commands import Command
@@ -55,16 +57,18 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "ProtocolViolation",
         "Refused",
         "SandboxLost",
+        "SetupFailed",
         "StoreFailed",
         "UnknownTemplate",
         "VerifierFailed",
     ),
     "proofbox.model.evidence": ("Evidence",),
-    "proofbox.model.limits": ("DEFAULTS", "Limits"),
+    "proofbox.model.limits": ("DEFAULTS", "Limits", "Walls"),
     "proofbox.model.outcome": ("Exited", "HitLimit", "Killed", "Lost", "Outcome", "Signaled", "Usage"),
     "proofbox.model.spec": ("Level", "Network", "SandboxSpec", "Volume"),
-    "proofbox.model.task": ("Candidate", "FunctionTests", "Task"),
+    "proofbox.model.task": ("Candidate", "FunctionTests", "Task", "Workspace"),
     "proofbox.model.template": ("Template",),
+    "proofbox.model.turn": ("Decision", "Ran", "Turn"),
     "proofbox.model.verdict": ("Verdict",),
     "proofbox.sandbox.api": ("Sandbox",),
     "proofbox.sandbox.commands": ("Command",),
@@ -89,6 +93,7 @@ __all__ = [
     "CommandUsage",
     "Connection",
     "CreateFailed",
+    "Decision",
     "Evidence",
     "Exited",
     "FileFailed",
@@ -109,20 +114,25 @@ __all__ = [
     "PoolStats",
     "ProofboxError",
     "ProtocolViolation",
+    "Ran",
     "Refused",
     "Sandbox",
     "SandboxLost",
     "SandboxSpec",
+    "SetupFailed",
     "Signaled",
     "StoreFailed",
     "Task",
     "Template",
     "TreeInfo",
+    "Turn",
     "UnknownTemplate",
     "Usage",
     "Verdict",
     "VerifierFailed",
     "Volume",
+    "Walls",
+    "Workspace",
     "open_pool",
     "open_sandbox",
 ]

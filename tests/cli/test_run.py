@@ -32,6 +32,30 @@ def test_reference_solutions_pass_and_the_status_is_0(proofbox: Run) -> None:
     assert (Path(report["path"]) / "events.jsonl").is_file()
 
 
+def test_a_script_acts_in_a_sandbox_and_what_it_leaves_is_judged(proofbox: Run, tmp_path: Path) -> None:
+    """It sees the prompt and writes its completion; a task that it leaves nothing for is wrong. All limits are told."""
+    script = tmp_path / "script.jsonl"
+    lines = [
+        {
+            "task": "HumanEval/53",
+            "turns": [["grep -c 'def add' prompt.py"], ["echo '    return x + y' > completion.py"]],
+        },
+        {"task": "*", "turns": [["true"]]},
+    ]
+    script.write_text("\n".join(map(json.dumps, lines)))
+    walls = ("--wall", "setup=2m", "--wall", "agent=5m", "--wall", "turn=1m")
+    done = proofbox("run", "humaneval", "--agent", f"script:{script}", "--tasks", "HumanEval/5[34]", *walls)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.decode()
+    assert "setup 120 s, agent 300 s, turn 60 s, verify none, trial none" in said
+    report = result(proofbox("report", "--json"))
+    assert [(trial["task"], trial["ending"]) for trial in report["trials"]] == [
+        ("HumanEval/53", "passed"),
+        ("HumanEval/54", "failed"),
+    ]
+    assert report["record"]["limits"][0]["walls"]["turn_wall"] == 60
+
+
 def test_doing_nothing_fails_and_the_status_is_0(proofbox: Run) -> None:
     """Wrong answers are results, not errors: the run did what it was asked to do."""
     done = proofbox("run", "humaneval", "--agent", "nop", "--tasks", FEW, "-j", "2", "--json")

@@ -119,7 +119,7 @@ def test_a_killed_client_takes_its_sandboxes_along(name: str, tmp_path: pathlib.
         owner = said(process, name).split()[1]
         assert said(process) == "up"
         killed(process)
-        left = settled(before, 2.0)
+        left = settled(before, 20.0)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert left == {}
@@ -134,7 +134,7 @@ def test_a_killed_client_takes_the_members_of_its_pools_along(tmp_path: pathlib.
         owner = said(process, "native").split()[1]
         assert said(process) == "up"
         killed(process)
-        left = settled(before, 2.0)
+        left = settled(before, 20.0)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert left == {}
@@ -154,7 +154,7 @@ def test_a_client_killed_in_a_creation_leaves_nothing(name: str, tmp_path: pathl
             owners.append(said(process, name).split()[1])
             time.sleep(chance.uniform(0.0, 0.12))
             killed(process)
-            left = settled(before, 2.0)
+            left = settled(before, 20.0)
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             assert left == {}

@@ -63,7 +63,7 @@ def test_a_run_killed_in_the_middle_of_200_trials(tmp_path: pathlib.Path) -> Non
             time.sleep(0.02)
         run.send_signal(signal.SIGKILL)
         run.wait()
-        left = settled(before, 2.0)
+        left = settled(before, 20.0)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     assert left == {}

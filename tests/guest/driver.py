@@ -175,7 +175,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def vanished(pids: list[int], patience: float = 3.0) -> bool:
+def vanished(pids: list[int], patience: float = PATIENCE) -> bool:
     """All of them are gone before patience ends."""
     until = time.monotonic() + patience
     while any(map(alive, pids)):

@@ -198,7 +198,8 @@ class Commands:
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
         result = result_of(stream, self._setting.limits, before, after)
-        result = replace(result, outcome=await self._cpu_time(result, clocks.cpu))
+        if clocks.cpu is not None or result.outcome in ENDED_BY_CPU_TIME:
+            result = replace(result, outcome=await self._cpu_time(result, clocks.cpu))
         if isinstance(result.outcome, HitLimit):
             result = replace(result, outcome=await self._blamed(result.outcome, stream, watch))
         if result.left_running != 0:
