@@ -75,7 +75,7 @@ static int open_pipes(struct stream *s, const struct run *run, struct ends *ends
     int is_tree = run->kind == KIND_FILE && (run->operation == OP_READ_TREE || run->operation == OP_WRITE_TREE);
     int wants_in = run->kind == KIND_FILE ? run->operation == OP_WRITE || run->operation == OP_WRITE_TREE : run->stdin_pipe;
     int wants_out = run->kind != KIND_FILE || run->operation == OP_READ || run->operation == OP_LIST ||
-                    run->operation == OP_READLINK || run->operation == OP_READ_TREE;
+                    run->operation == OP_READLINK || run->operation == OP_READ_TREE || run->operation == OP_FINGERPRINT;
     ends->in = ends->out = ends->err = guest.null;
     if (wants_in) {
         int mine = -1;
@@ -290,7 +290,8 @@ static void started(struct stream *s, const struct report *r)
         set_due(s->start_at = now_us() + QUIET_US);
     else
         tell_start(s);
-    spare_make();
+    if (s->kind == STREAM_COMMAND) /* what a file operation sees of us stays as it was when it began */
+        spare_make();
 }
 
 static void take_report(struct stream *s, const struct report *r)

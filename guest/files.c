@@ -1,4 +1,5 @@
 #include "files.h"
+#include "fingerprint.h"
 #include "tree.h"
 
 #include <errno.h>
@@ -265,7 +266,7 @@ _Noreturn void file_main(struct run *run, struct ends *ends)
         [OP_READ] = file_read,     [OP_WRITE] = file_write,       [OP_STAT] = file_stat,       [OP_LIST] = file_list,
         [OP_MKDIR] = file_mkdir,   [OP_REMOVE] = file_remove,     [OP_RENAME] = file_rename,   [OP_READLINK] = file_readlink,
         [OP_SYMLINK] = file_symlink, [OP_CHANGE] = file_change,     [OP_READ_TREE] = file_read_tree,
-        [OP_WRITE_TREE] = file_write_tree,
+        [OP_WRITE_TREE] = file_write_tree, [OP_FINGERPRINT] = file_fingerprint,
     };
     struct operation op = {.run = run, .ends = ends};
     struct user user;

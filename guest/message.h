@@ -20,6 +20,7 @@ enum {
     OP_CHANGE,
     OP_READ_TREE,
     OP_WRITE_TREE,
+    OP_FINGERPRINT,
 };
 enum { OPT_PARENTS = 1, OPT_RECURSIVE = 2, OPT_APPEND = 4, OPT_NOFOLLOW = 8, OPT_EXCLUSIVE = 16, OPT_OWNERS = 32 };
 enum { MAX_RLIMITS = 32 };
@@ -53,7 +54,7 @@ struct connect_request {
 struct hello {
     u32 version;
     u64 life_ms;
-    u8 unisolated;
+    u8 unisolated, fingerprint;
 };
 
 /* 0, or -1: the message breaks the protocol (errno EPROTO), or memory is out (ENOMEM). `bytes` is malloc'ed with one spare

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         SandboxLost,
         SetupFailed,
         StoreFailed,
+        UncleanStart,
         UnknownTemplate,
         VerifierFailed,
     )
     from proofbox.model.evidence import Evidence
+    from proofbox.model.fingerprint import Fingerprint, difference
     from proofbox.model.limits import DEFAULTS, Limits, Walls
     from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
     from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -59,11 +61,13 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "SandboxLost",
         "SetupFailed",
         "StoreFailed",
+        "UncleanStart",
         "UnknownTemplate",
         "VerifierFailed",
     ),
     "proofbox.model.evidence": ("Evidence",),
     "proofbox.model.limits": ("DEFAULTS", "Limits", "Walls"),
+    "proofbox.model.fingerprint": ("Fingerprint", "difference"),
     "proofbox.model.outcome": ("Exited", "HitLimit", "Killed", "Lost", "Outcome", "Signaled", "Usage"),
     "proofbox.model.spec": ("Level", "Network", "SandboxSpec", "Volume"),
     "proofbox.model.task": ("Candidate", "FunctionTests", "Task", "Workspace"),
@@ -99,6 +103,7 @@ __all__ = [
     "FileFailed",
     "FileInfo",
     "Files",
+    "Fingerprint",
     "FunctionTests",
     "HitLimit",
     "Host",
@@ -126,6 +131,7 @@ __all__ = [
     "Template",
     "TreeInfo",
     "Turn",
+    "UncleanStart",
     "UnknownTemplate",
     "Usage",
     "Verdict",
@@ -133,6 +139,7 @@ __all__ = [
     "Volume",
     "Walls",
     "Workspace",
+    "difference",
     "open_pool",
     "open_sandbox",
 ]

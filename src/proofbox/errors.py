@@ -7,6 +7,7 @@
      +-- Refused                   this host or runtime does not offer what was asked for      host     elsewhere
      +-- SandboxLost               the sandbox died or left the protocol                       host     new sandbox
      |    +-- CreateFailed         it never came up; nothing of it is left                     host     new sandbox
+     |    |    +-- UncleanStart    it is not what its template's sandboxes are; it was ended   host     new sandbox
      |    +-- ProtocolViolation    its guest sent what no guest sends                          task     new sandbox
      +-- OperationFailed           a command or file operation did not start or did not work   task     no
      |    +-- FileFailed           an operation on a path; carries errno                       task     no
@@ -38,6 +39,7 @@ CODES: Final = frozenset(
         "refused",
         "sandbox_lost",
         "create_failed",
+        "unclean_start",
         "protocol_violation",
         "operation_failed",
         "file_failed",
@@ -115,6 +117,19 @@ class CreateFailed(SandboxLost):
     """The sandbox never came up. ``reason`` is the step that failed. Nothing of it is left."""
 
     code = "create_failed"
+
+
+class UncleanStart(CreateFailed):
+    """Before anything ran in it, the sandbox was not what others of its template are. It was ended; nothing is left.
+
+    ``differences`` name what differs, each with its part: see ``proofbox.model.fingerprint.difference``.
+    """
+
+    code = "unclean_start"
+
+    def __init__(self, message: str, differences: tuple[str, ...]) -> None:
+        super().__init__(message, "unclean")
+        self.differences = differences
 
 
 class ProtocolViolation(SandboxLost):

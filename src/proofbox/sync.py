@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 
 from proofbox.errors import InvalidInput, SandboxLost
 from proofbox.kit.thread import Loop, loop_of_process
+from proofbox.model.fingerprint import Fingerprint
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -92,6 +93,7 @@ def open_sandbox(
     volumes: Sequence[Volume] = (),
     hostname: str = "sandbox",
     id: str | None = None,  # noqa: A002 - the name in the async API
+    verify_start: bool = False,
 ) -> AbstractContextManager[Sandbox]:
     """``proofbox.open_sandbox`` as a plain context manager."""
 
@@ -109,6 +111,7 @@ def open_sandbox(
             volumes=volumes,
             hostname=hostname,
             id=id,
+            verify_start=verify_start,
         )
 
     return _Opened(make, Sandbox)
@@ -130,6 +133,7 @@ def open_pool(
     cwd: str | None = None,
     volumes: Sequence[Volume] = (),
     hostname: str = "sandbox",
+    verify_start: bool = False,
 ) -> AbstractContextManager[Pool]:
     """``proofbox.open_pool`` as a plain context manager."""
 
@@ -149,6 +153,7 @@ def open_pool(
             cwd=cwd,
             volumes=volumes,
             hostname=hostname,
+            verify_start=verify_start,
         )
 
     return _Opened(make, Pool)
@@ -359,6 +364,9 @@ class Sandbox(Forking):
 
     def usage(self) -> Usage:
         return self._loop.call(self._inner.usage)
+
+    def fingerprint(self, full: bool = False) -> Fingerprint:
+        return self._loop.call(self._inner.fingerprint, full)
 
     def wait_lost(self, timeout: float | None = None) -> SandboxLost | None:
         return self._loop.call(self._inner.wait_lost, timeout)

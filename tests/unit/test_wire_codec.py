@@ -79,9 +79,11 @@ def test_end_survives_the_round_trip(end: guest.End) -> None:
     ("layout", "value"),
     [
         (guest.HOST_HELLO_LAYOUT, guest.HostHello(life_ms=5, unisolated=True)),
+        (guest.HOST_HELLO_LAYOUT, guest.HostHello(fingerprint=True)),
         (guest.CONNECT_LAYOUT, guest.Connect(unix=b"@x")),
         (guest.CONNECT_LAYOUT, guest.Connect(tcp=80, window=9)),
         (guest.GUEST_HELLO_LAYOUT, guest.GuestHello(pid=1, machine=b"x86_64 6.18.0")),
+        (guest.GUEST_HELLO_LAYOUT, guest.GuestHello(pid=1, fingerprint=b"\1\0\0")),
         (guest.STARTED_LAYOUT, guest.Started(pid=77)),
         (guest.REFUSED_LAYOUT, guest.Refused(step=b"user", errno=2, message=b"no such user")),
         (guest.FATAL_LAYOUT, guest.Fatal(message=b"launch: mount: No space left on device")),

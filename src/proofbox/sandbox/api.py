@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from proofbox.errors import SandboxLost
+from proofbox.errors import Refused, SandboxLost
+from proofbox.model.fingerprint import Fingerprint
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
@@ -15,6 +16,7 @@ from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands
 from proofbox.sandbox.connection import Connection, open_connection
 from proofbox.sandbox.fileops import FileOperations
 from proofbox.sandbox.files import FileInfo, Files
+from proofbox.sandbox.fingerprint import take
 from proofbox.sandbox.fork import Forking, Origin
 from proofbox.sandbox.given import as_seconds
 from proofbox.sandbox.lifecycle import Life
@@ -46,7 +48,8 @@ class Sandbox(Forking):
         self._life = life
         self._setting = setting
         self._commands = Commands(life, setting)
-        self.files = Files(FileOperations(life, setting, self._commands))
+        self._operations = FileOperations(life, setting, self._commands)
+        self.files = Files(self._operations)
 
     @property
     def live(self) -> bool:
@@ -168,6 +171,21 @@ class Sandbox(Forking):
     async def usage(self) -> Usage:
         """What it has used so far, read from outside."""
         return await self._life.usage()
+
+    async def fingerprint(self, full: bool = False) -> Fingerprint:
+        """What it is now, part by part: files, processes, sockets, mounts and so on, to compare with another one of the
+        same template and form by ``proofbox.difference``.
+
+        The cheap form counts what was written and opened, and takes about a millisecond; the full one names every file
+        and setting, and takes as long as a walk over all files. The guest tells most of it, and its word is as good as
+        the sandbox: what runs inside as root could change it. Raises ``Refused`` at level ``none``, where a sandbox has
+        nothing of its own to tell, ``OperationFailed``, ``SandboxLost``. Changes nothing; safe to repeat.
+        """
+        if self.host.level == "none":
+            raise Refused(
+                f"the fingerprint of sandbox {self.id}", ("at level 'none' its files and processes are the host's",)
+            )
+        return await take(self._operations, self._setting, full=full)
 
     async def wait_lost(self, timeout: float | None = None) -> SandboxLost | None:
         """Waits until it is gone, for whatever reason, and tells the reason; None if it is still there after

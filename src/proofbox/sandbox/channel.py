@@ -103,9 +103,10 @@ class Channel:
         """How many there were so far, those that go on included."""
         return self._next - 1
 
-    async def hello(self, life_ms: int, unisolated: bool) -> guest.GuestHello:
+    async def hello(self, life_ms: int, unisolated: bool, fingerprint: bool = False) -> guest.GuestHello:
         """The handshake. Raises ``SandboxLost`` if the channel breaks; the deadline is the caller's."""
-        payload = guest.HOST_HELLO_LAYOUT.encode(guest.HostHello(life_ms=life_ms, unisolated=unisolated))
+        asked = guest.HostHello(life_ms=life_ms, unisolated=unisolated, fingerprint=fingerprint)
+        payload = guest.HOST_HELLO_LAYOUT.encode(asked)
         self._write(encode_frame(frames.HELLO, 0, payload))
         if isinstance(self._hello, anyio.Event):
             await self._hello.wait()

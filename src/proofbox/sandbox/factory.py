@@ -21,6 +21,7 @@ from proofbox.sandbox.fork import Origin
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
+from proofbox.sandbox.starts import Starts
 
 if TYPE_CHECKING:
     from proofbox.sandbox.host import Host
@@ -41,6 +42,7 @@ class Factory:
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
         self.lives: set[Life] = set()
+        self.starts = Starts()
         self._host = host
         self._runtime = runtime
         self._own_directory: bool | None = None
@@ -59,21 +61,34 @@ class Factory:
         """A live one, which whoever asked has to ``end``. Those before it in the queue are made first.
 
         With ``held`` its clocks stand until ``begin``, which must come within so many seconds. ``stack`` is what lies
-        between it and its template, ``below`` the same for the runtime. Raises ``InvalidInput``
-        (the id), ``Busy``, ``Refused``, ``CreateFailed``; then, and when cancelled, nothing is left.
+        between it and its template, ``below`` the same for the runtime. Raises ``InvalidInput`` (the id), ``Busy``,
+        ``Refused``, ``CreateFailed`` (``UncleanStart`` where it is not what others of its kind were); then, and when
+        cancelled, nothing is left.
         """
         check_id(ident)
         if any(life.spec.id == ident for life in self.lives):
             raise InvalidInput(f"sandbox id {ident!r} is in use by a live sandbox of this process")
         self._reserve(order.spec.limits)
         spec = msgspec.structs.replace(order.spec, id=ident)
-        life = Life(self._runtime, spec, order.template, held=held, on_ended=self._forget, stack=stack, below=below)
+        told = self._told(order)
+        life = Life(
+            self._runtime,
+            spec,
+            order.template,
+            held=held,
+            on_ended=self._forget,
+            stack=stack,
+            below=below,
+            fingerprint=told,
+        )
         self.lives.add(life)
         _all.add(life)
         try:
             with paused():  # who is timed does not pay for the making of it
                 async with self._turn():
                     await life.open()
+                if told:
+                    await self._verify(order, life, stack)
         except BaseException:
             await life.end()
             raise
@@ -90,6 +105,15 @@ class Factory:
             setting.cwd = start if order.cwd is None else order.cwd
         setting.cwd = posixpath.normpath(posixpath.join(start, setting.cwd))
         return Sandbox(self._host, life, setting, Origin(self, order, life))
+
+    async def _verify(self, order: Order, life: Life, stack: Stack | None) -> None:
+        self.starts.check(life.spec, life.start_lines, stack)
+        if order.verify_start:
+            self.starts.check_full(life.spec, await self.box(order, life).fingerprint(full=True), stack)
+
+    def _told(self, order: Order) -> bool:
+        """Its start can be compared with others': not where it shares the host's files or network."""
+        return self._runtime.level != "none" and order.spec.network == "none"
 
     def _turn(self) -> anyio.Semaphore:
         places = self._places.get(None)

@@ -25,6 +25,7 @@ from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.factory import Factory
 from proofbox.sandbox.order import Asked, Order, order_of
 from proofbox.sandbox.pool import FILLING, KEEP, Pool
+from proofbox.sandbox.starts import Starts
 from proofbox.templates.store import open_store
 
 BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
@@ -81,6 +82,7 @@ class Host:
         volumes: Sequence[Volume] = (),
         hostname: str = "sandbox",
         id: str | None = None,  # noqa: A002 - the field's word for it
+        verify_start: bool = False,
     ) -> AbstractAsyncContextManager[Sandbox]:
         """A new sandbox of a template (name or digest), live inside the ``async with``, gone after it.
 
@@ -88,9 +90,13 @@ class Host:
         and ``cwd`` are what its commands get where they do not say otherwise. Raises ``InvalidInput``,
         ``UnknownTemplate``, ``Refused`` (nothing was made), ``CreateFailed`` (nothing is left). Cancelling it leaves
         nothing either. Where many are opened at once, those asked for first are made first, some at a time.
+
+        Before it is handed out it is compared with others of its kind, in the cheap form of ``Sandbox.fingerprint``;
+        with ``verify_start`` in the full one too, which reads every file. A difference is ``UncleanStart``.
         """
         ident = secrets.token_hex(6) if id is None else id
-        return self._open(Asked(template, limits, network, user, env, cwd, volumes, hostname), ident)
+        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname, verify_start)
+        return self._open(asked, ident)
 
     @asynccontextmanager
     async def pool(
@@ -107,6 +113,7 @@ class Host:
         cwd: str | None = None,
         volumes: Sequence[Volume] = (),
         hostname: str = "sandbox",
+        verify_start: bool = False,
     ) -> AsyncIterator[Pool]:
         """Sandboxes of this order made ahead, for ``pool.claim()``; none is left after the ``async with``.
 
@@ -114,7 +121,7 @@ class Host:
         One that nobody has claimed after about ``keep`` seconds is made anew. The rest is as in ``open_sandbox``, which
         see for what it raises. Returns at once: ``pool.ready()`` waits until they stand. Cancelled, nothing is left.
         """
-        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname)
+        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname, verify_start)
         pool = Pool(self._factory, self._order, asked, size=size, keep=keep, at_once=at_once)
         await pool.open()
         self._pools.add(pool)
@@ -152,6 +159,11 @@ class Host:
         if (effective.memory_reserve or 0) > (effective.memory or inf):
             raise InvalidInput(f"memory_reserve={effective.memory_reserve} is more than memory={effective.memory}")
         return effective
+
+    @property
+    def starts(self) -> Starts:
+        """How many starts of sandboxes were looked at here, and how many of them were not clean."""
+        return self._factory.starts
 
     async def aclose(self) -> None:
         """Ends the pools and sandboxes that are open here, and what the runtimes of this process run for themselves.
@@ -210,6 +222,7 @@ async def open_sandbox(
     volumes: Sequence[Volume] = (),
     hostname: str = "sandbox",
     id: str | None = None,  # noqa: A002 - the field's word for it
+    verify_start: bool = False,
 ) -> AsyncIterator[Sandbox]:
     """One sandbox on this machine: ``Host.local`` and its ``open_sandbox`` in one."""
     host = await Host.local(runtime, level, allow_unisolated=allow_unisolated)
@@ -223,6 +236,7 @@ async def open_sandbox(
         volumes=volumes,
         hostname=hostname,
         id=id,
+        verify_start=verify_start,
     ) as box:
         yield box
 
@@ -244,6 +258,7 @@ async def open_pool(
     cwd: str | None = None,
     volumes: Sequence[Volume] = (),
     hostname: str = "sandbox",
+    verify_start: bool = False,
 ) -> AsyncIterator[Pool]:
     """A warm pool on this machine: ``Host.local`` and its ``pool`` in one."""
     host = await Host.local(runtime, level, allow_unisolated=allow_unisolated)
@@ -259,5 +274,6 @@ async def open_pool(
         cwd=cwd,
         volumes=volumes,
         hostname=hostname,
+        verify_start=verify_start,
     ) as pool:
         yield pool

@@ -10,7 +10,7 @@ import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from time import perf_counter, time
+from time import perf_counter, time, time_ns
 from typing import Final, Literal, TypeVar, cast
 
 import anyio
@@ -63,7 +63,7 @@ class Life:
 
     With ``held`` it is made ahead: its clocks stand until ``begin``, which must come within so many seconds after
     ``open``. ``on_ended`` is called once, when it is gone. ``below`` is what the runtime needs to put it over
-    ``stack``.
+    ``stack``. With ``fingerprint`` its guest tells, with its first word, what the sandbox is: ``start_lines``.
     """
 
     def __init__(
@@ -76,11 +76,17 @@ class Life:
         on_ended: Callable[[Life], None] | None = None,
         stack: Stack | None = None,
         below: Sequence[Below] = (),
+        fingerprint: bool = False,
     ) -> None:
         self.spec = spec
         self.stack = Stack() if stack is None else stack.hold()
         """What lies between it and its template; let go when it has ended."""
+        self.asked_ns = 0
+        """When its making began, as files have their times."""
+        self.start_lines = b""
+        """What the guest told of the sandbox before anything ran in it."""
         self._below = below
+        self._fingerprint = fingerprint
         self.state: State = "new"
         self.timings: dict[str, float] = {}
         self.handle: Handle | None = None
@@ -122,6 +128,7 @@ class Life:
 
     async def open(self) -> None:
         """Create, start, connect, greet. Raises ``CreateFailed``; then, and when cancelled, nothing of it is left."""
+        self.asked_ns = time_ns()
         try:
             # One scope for all steps, whose deadline each sets anew: a scope costs as much as two system calls.
             with anyio.CancelScope() as scope:
@@ -289,7 +296,8 @@ class Life:
         self._channel = Channel(sock, self.spec.id, self._channel_lost)
         wall = self.spec.limits.wall
         life_ms = int((self._held + wall + LIFE_SLACK) * 1000) if wall is not None else 0
-        await self._channel.hello(life_ms, unisolated=self._runtime.level == "none")
+        hello = await self._channel.hello(life_ms, self._runtime.level == "none", self._fingerprint)
+        self.start_lines = hello.fingerprint
 
     def _wall_passed(self) -> None:
         limit = self.spec.limits.wall or 0.0

@@ -33,6 +33,7 @@ class Asked:
     cwd: str | None = None
     volumes: Sequence[Volume] = ()
     hostname: str = "sandbox"
+    verify_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Order:
     users: bool
     counts_cpu: bool
     """As in ``Setting``."""
+    verify_start: bool
+    """It is handed out only after its full fingerprint was compared too."""
     template: Template = field(compare=False)
     """Its digest is in the spec; another name of the same digest is the same template."""
 
@@ -85,6 +88,7 @@ def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, pro
         user=as_user(template.user if asked.user is None else asked.user),
         users=probe.users,
         counts_cpu="command_cpu_time" in probe.enforces,
+        verify_start=asked.verify_start,
         template=template,
     )
     order.setting().user_with(None)

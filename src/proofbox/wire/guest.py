@@ -41,6 +41,8 @@ class HostHello(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
     life_ms: int = 0
     unisolated: bool = False
+    fingerprint: bool = False
+    """The answer has the cheap fingerprint of the sandbox."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,8 @@ class GuestHello(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
     pid: int
     machine: bytes = b""
+    fingerprint: bytes = b""
+    """Lines, see ``proofbox.wire.fingerprint``; empty if none was asked for."""
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +180,11 @@ class ListEntry(msgspec.Struct, frozen=True):
 
 
 HOST_HELLO_LAYOUT: Final = Layout(
-    HostHello, Field(1, "version", "I", required=True), Field(2, "life_ms", "Q"), Field(3, "unisolated", "bool")
+    HostHello,
+    Field(1, "version", "I", required=True),
+    Field(2, "life_ms", "Q"),
+    Field(3, "unisolated", "bool"),
+    Field(4, "fingerprint", "bool"),
 )
 RUN_LAYOUT: Final = Layout(
     Run,
@@ -214,6 +222,7 @@ GUEST_HELLO_LAYOUT: Final = Layout(
     Field(1, "version", "I", required=True),
     Field(2, "pid", "I", required=True),
     Field(3, "machine", "text"),
+    Field(4, "fingerprint", "bytes"),
 )
 STARTED_LAYOUT: Final = Layout(Started, Field(1, "pid", "I"))
 _END_FIELDS: Final = Layout(
