@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Whoever walks the copy by its names, and removes it, has to reach all of it: with his own directories before them. */
-enum { DEPTH_MOST = 256, PATH_MOST = 3500, VALUE_MOST = 65536, NOBODY = 65534 };
+enum { DEPTH_MOST = 256, PATH_MOST = 3500, VALUE_MOST = 65536, LOWERS_MOST = 180, NOBODY = 65534 };
 #define OPAQUE "user.overlay.opaque"
 
 struct name { /* the first name of a file that has several */
@@ -365,23 +365,106 @@ static void copy_entries(int from, int to, int depth)
     closedir(directory);
 }
 
-int copylayer_main(int count, char **words)
+/* What lies below a directory of the copy: those directories that an overlay would merge with it. */
+struct below {
+    int fds[LOWERS_MOST];
+    size_t count;
+};
+
+static void prune(int directory, const struct below *below);
+
+static void prune_directory(int parent, const char *name, const struct below *below)
+{
+    struct below inner = {.count = 0};
+    struct stat found;
+    int directory = open_directory(parent, name);
+
+    for (size_t i = 0; i < below->count && !is_opaque(directory); i++) {
+        if (fstatat(below->fds[i], name, &found, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (!S_ISDIR(found.st_mode))
+            break;
+        inner.fds[inner.count++] = open_directory(below->fds[i], name);
+        if (is_opaque(inner.fds[inner.count - 1]))
+            break;
+    }
+    prune(directory, &inner);
+    while (inner.count)
+        close(inner.fds[--inner.count]);
+    close(directory);
+}
+
+static void prune(int directory, const struct below *below)
+{
+    struct dirent *entry;
+    struct stat before, found;
+    int own = fcntl(directory, F_DUPFD_CLOEXEC, 0);
+
+    check(own, "open");
+    check(fstat(directory, &before), "look at");
+    DIR *entries = fdopendir(own);
+    if (!entries)
+        fail("open");
+    while ((errno = 0, entry = readdir(entries))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        size_t outside = enter(entry->d_name);
+        check(fstatat(directory, entry->d_name, &found, AT_SYMLINK_NOFOLLOW), "look at");
+        if (S_ISDIR(found.st_mode))
+            prune_directory(directory, entry->d_name, below);
+        else if (S_ISCHR(found.st_mode) && !below->count)
+            check(unlinkat(directory, entry->d_name, 0), "remove");
+        leave(outside);
+    }
+    if (errno)
+        fail("list");
+    closedir(entries);
+    struct timespec times[2] = {before.st_atim, before.st_mtim};
+    check(futimens(directory, times), "set times of");
+}
+
+static void become_root(const char *ids)
 {
     struct rlimit files;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (count != 5)
-        return 2;
-    int from = atoi(words[1]);
-    job.target = atoi(words[2]);
-    job.base = (uint32_t)strtoul(words[3], NULL, 10);
-    if (!layers_become_root(words[4]))
+    if (!layers_become_root(ids))
         fail("make a user namespace for");
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* becoming root has forgotten it */
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* three for each directory that we are in */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* three for each directory that we are in, and what lies below it */
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+}
+
+int prunelayer_main(int count, char **words)
+{
+    if (count < 3)
+        return 2;
+    become_root(words[2]);
+    int top = atoi(words[1]);
+    for (int i = 3; i < count;) {
+        struct below below = {.count = 0};
+        const char *number = words[i];
+        for (; i + 1 < count && strcmp(words[i], number) == 0 && below.count < LOWERS_MOST; i += 2)
+            check(below.fds[below.count++] = open(words[i + 1], O_RDONLY | O_DIRECTORY | O_CLOEXEC), words[i + 1]);
+        int part = open_directory(top, number);
+        prune(part, &below);
+        close(part);
+        while (below.count)
+            close(below.fds[--below.count]);
+    }
+    return 0;
+}
+
+int copylayer_main(int count, char **words)
+{
+    if (count != 5)
+        return 2;
+    become_root(words[4]);
+    int from = atoi(words[1]);
+    job.target = atoi(words[2]);
+    job.base = (uint32_t)strtoul(words[3], NULL, 10);
     umask(0);
     more_slots();
     int top = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

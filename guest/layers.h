@@ -32,6 +32,15 @@ int keeplayers_main(int count, char **words);
  */
 int copylayer_main(int count, char **words);
 
+/*
+ * proofbox-guest prune-layer TARGET IDS [NUMBER DIRECTORY]...
+ *
+ * After several copies: removes the whiteouts that hide nothing any more from the layer TARGET. Each DIRECTORY is one that
+ * the part NUMBER will lie over, the top one first, those of a number together. Where a directory has nothing below that is
+ * merged with it an overlay would show its whiteouts, as names that lead nowhere. Exit code and IDS as above.
+ */
+int prunelayer_main(int count, char **words);
+
 /* Root of a user namespace, as IDS says. False with errno. */
 bool layers_become_root(const char *ids);
 

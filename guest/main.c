@@ -53,6 +53,7 @@ static const struct face faces[] = {
     {"userns", userns_main},
     {"keep-layers", keeplayers_main},
     {"copy-layer", copylayer_main},
+    {"prune-layer", prunelayer_main},
 };
 
 int main(int argc, char **argv)

@@ -337,6 +337,25 @@ async def test_a_long_line_of_forks_is_made_flat(host: Host, monkeypatch: pytest
             )
 
 
+async def test_an_older_kernel_copies_what_is_frozen(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the ids of a frozen layer cannot be mapped children start from a copy of it, and of what lies below."""
+    monkeypatch.setattr("proofbox.host.layers.MAPS_TMPFS", (99, 0))
+    async with host.open_sandbox() as box:
+        await output(
+            box, "mkdir /w; touch /w/one; chown 7:8 /w/one 2>/dev/null || true; stat -c %u:%g /w/one > /w/owner"
+        )
+        await box.freeze()
+        async with box.fork() as (child,):
+            assert await output(child, "stat -c %u:%g /w/one | cmp - /w/owner && ls /w") == "one\nowner"
+            await output(child, "rm /w/one; touch /w/two")
+            await child.freeze()
+            async with child.fork() as (grandchild,):
+                assert await output(grandchild, "ls /w") == "owner\ntwo"
+                template = await grandchild.snapshot()
+    async with host.open_sandbox(template) as box:
+        assert await output(box, "ls /w") == "owner\ntwo"
+
+
 async def test_a_snapshot_is_a_template_that_others_lie_over(host: Host) -> None:
     """It has a name, can be snapshotted again, and no collection takes it, or what it lies over, from who uses it."""
     store = open_store()

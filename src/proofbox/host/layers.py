@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import queue
 import socket
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +33,8 @@ from proofbox.kit.child import exited
 log = logging.getLogger("proofbox.host")
 
 ANSWER_S: Final = 20.0
+MAPS_TMPFS: Final = (6, 3)
+"""The first Linux whose file system in memory can be mounted with its ids mapped."""
 COPIES_MOST: Final = 200
 """Descriptors in one answer of the keeper."""
 
@@ -44,6 +50,7 @@ class Written:
     base: int = 0
     _users: int = 1
     _slot: tuple[Keeper, int] | None = None
+    _attaching: threading.Lock = field(default_factory=threading.Lock)
 
     def hold(self) -> None:
         """One more user."""
@@ -55,15 +62,16 @@ class Written:
         if self._users:
             return
         if self._slot is not None:
-            self._slot[0].drop(self._slot[1])
+            in_background(partial(self._slot[0].drop, self._slot[1]))
         discard(self.descriptor)
 
     def attach(self) -> tuple[Keeper, int]:
         """Where copies of its mount come from. Blocks shortly. Raises ``CreateFailed``."""
-        if self._slot is None:
-            kept = keeper()
-            self._slot = kept, kept.attach(self.descriptor)
-        return self._slot
+        with self._attaching:
+            if self._slot is None:
+                kept = keeper()
+                self._slot = kept, kept.attach(self.descriptor)
+            return self._slot
 
 
 class Keeper:
@@ -168,6 +176,16 @@ def _mine() -> _Process:
     return _process
 
 
+def can_stack() -> bool:
+    """Whether a frozen layer can lie below another sandbox: where each has ids of its own they have to be mapped."""
+    return not find_ids().full or _kernel() >= MAPS_TMPFS
+
+
+def _kernel() -> tuple[int, int]:
+    major, minor = platform.release().split(".")[:2]
+    return int(major), int("".join(takewhile(str.isdigit, minor)))
+
+
 def keeper() -> Keeper:
     """The one of this process, started if there is none that lives. Blocks."""
     mine = _mine()
@@ -223,12 +241,35 @@ async def copy_layer(source: int, target: Path, base: int) -> LeftOut:
     ``base`` as in ``Written``. Nobody may change either meanwhile. Raises ``StoreFailed`` with the path and the reason;
     then, and when cancelled, a part of it is left, for the caller to remove.
     """
-    into = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with _directory(target) as into:
+        said = await _run("copy-layer", [str(source), str(into), str(base)], (source, into), target, ())
+    sockets, attributes = map(int, said.split())
+    return LeftOut(sockets, attributes)
+
+
+async def prune_layer(target: Path, below: Iterable[tuple[int, str]]) -> None:
+    """After several copies: removes from ``target`` what hides nothing, as an overlay would show it.
+
+    ``below`` has the directories that each part of it, by its number, will lie over, the top one first. As
+    ``copy_layer``.
+    """
+    words = [word for number, directory in below for word in (str(number), directory)]
+    with _directory(target) as into:
+        await _run("prune-layer", [str(into)], (into,), target, words)
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        process = _start_copy(source, into, base)
+        yield descriptor
     finally:
-        os.close(into)
-    with process:
+        os.close(descriptor)
+
+
+async def _run(face: str, words: list[str], passed: Sequence[int], target: Path, more: Sequence[str]) -> bytes:
+    """Runs one of our programs to its end; what it says."""
+    with _start(face, words, passed, more) as process:
         try:
             status = await exited(process)
         except BaseException:
@@ -240,8 +281,7 @@ async def copy_layer(source: int, target: Path, base: int) -> LeftOut:
     if status:
         reason = why.decode(sys.getfilesystemencoding(), "replace") or f"its program ended with status {status}"
         raise StoreFailed(f"copy of a sandbox's layer to {target}: {reason}")
-    sockets, attributes = map(int, said.split())
-    return LeftOut(sockets, attributes)
+    return said
 
 
 def _ids() -> tuple[str, tuple[int, ...]]:
@@ -252,16 +292,16 @@ def _ids() -> tuple[str, tuple[int, ...]]:
     return ("one", ()) if ids.namespace < 0 else (str(ids.namespace), (ids.namespace,))
 
 
-def _start_copy(source: int, target: int, base: int) -> subprocess.Popen[bytes]:
-    ids, passed = _ids()
+def _start(face: str, words: list[str], passed: Sequence[int], more: Sequence[str]) -> subprocess.Popen[bytes]:
+    ids, namespace = _ids()
     try:
         return subprocess.Popen(
-            [guest_path(), "copy-layer", str(source), str(target), str(base), ids],
+            [guest_path(), face, *words, ids, *more],
             env={},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=(source, target, *passed),
+            pass_fds=(*passed, *namespace),
             start_new_session=True,
         )
     except OSError as error:

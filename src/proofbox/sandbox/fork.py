@@ -16,6 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.errors import ProofboxError, Refused
+from proofbox.host.layers import Written, can_stack
 from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
@@ -100,7 +101,7 @@ class Forking:
             yield children
 
     async def snapshot(self, name: str | None = None) -> Template:
-        """Its file system as it is now as a template, in this host's store: durable, and read back, when this returns.
+        """Its file system as it is now as a template, in this host's store; durable when this returns.
 
         Any sandbox can be made of it, as often as wanted; with a ``name`` by that name, else by its digest or with the
         value. What it holds over this sandbox's template is one layer; a snapshot of a sandbox of it lies over it. A
@@ -115,7 +116,7 @@ class Forking:
 async def forked(factory: Factory, order: Order, life: Life, count: int) -> AsyncIterator[tuple[Sandbox, ...]]:
     """See ``Sandbox.fork``."""
     count = as_count(count, "the number of forks", FORKS_MOST, 1)
-    stack = await _origin(life)
+    stack = await _origin(life, order.template)
     lives: list[Life] = []
     try:
         for begun in range(0, count, _AT_ONCE):
@@ -150,48 +151,65 @@ async def _make_all(
         raise errors[0]
 
 
-async def _origin(life: Life) -> Stack:
+async def _origin(life: Life, template: Template) -> Stack:
     """What children of it start from, which the caller has to release."""
-    if life.frozen:
-        runtime, handle = life.layering()
-        layer = runtime.layer(handle)
-        layer.hold()
-        stack = life.stack.over(layer)
-    else:
-        stack = life.stack.over(await _captured_alive(life))
-    if len(stack.layers) <= DEPTH_MOST:
+    stack = await _state(life, template)
+    if len(stack.layers) <= DEPTH_MOST and (can_stack() or not any(isinstance(each, Written) for each in stack.layers)):
         return stack
     try:
-        return Stack((await capture(stack.layers),))
+        return Stack((await capture(stack.layers, template),))
     finally:
         stack.release()
 
 
-async def _captured_alive(life: Life) -> Captured:
+async def _state(life: Life, template: Template) -> Stack:
+    """All that lies over its template, as it is now; the caller has to release it."""
+    below = life.stack.hold()  # it may end while it is copied
+    try:
+        return below.over(_own_layer(life) if life.frozen else await _captured_alive(life, template))
+    finally:
+        below.release()
+
+
+def _own_layer(life: Life) -> Written:
+    """What it writes over its template, held."""
     runtime, handle = life.layering()
-    async with runtime.paused(handle):
-        return await capture((runtime.layer(handle),))
+    layer = runtime.layer(handle)
+    layer.hold()
+    return layer
+
+
+async def _captured_alive(life: Life, template: Template) -> Captured:
+    layer = _own_layer(life)
+    runtime, handle = life.layering()
+    try:
+        async with runtime.paused(handle):
+            return await capture((layer,), template)
+    finally:
+        layer.release()
 
 
 async def snapshot(life: Life, template: Template, name: str | None) -> Template:
     """See ``Sandbox.snapshot``."""
     if name is not None:
         check_name(name)
-    if life.frozen:
-        runtime, handle = life.layering()
-        captured = await capture((runtime.layer(handle), *life.stack.layers))
-    else:
-        alive = await _captured_alive(life)
-        try:
-            # What lies below does not change: its processes need not wait for that.
-            captured = alive if not life.stack.layers else await capture((alive, *life.stack.layers))
-        finally:
-            if life.stack.layers:
-                alive.release()
+    state = await _state(life, template)
+    try:
+        captured = await _in_one(state, template)
+    finally:
+        state.release()
     try:
         return await anyio.to_thread.run_sync(_keep, captured, template, life.spec.id, name)
     finally:
         captured.release()
+
+
+async def _in_one(state: Stack, template: Template) -> Captured:
+    only = state.layers[0]
+    if len(state.layers) == 1 and isinstance(only, Captured):
+        only.hold()
+        return only
+    return await capture(state.layers, template)
 
 
 def _keep(captured: Captured, template: Template, sandbox: str, name: str | None) -> Template:

@@ -12,7 +12,8 @@ import anyio
 import anyio.to_thread
 
 from proofbox.errors import StoreFailed
-from proofbox.host.layers import LeftOut, Written, copy_layer, discard, in_background
+from proofbox.host.layers import LeftOut, Written, copy_layer, discard, in_background, prune_layer
+from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.templates.home import private_directory, sweep_workshops, workshop
 from proofbox.templates.store import open_store
@@ -112,8 +113,10 @@ def _place(home: Path) -> Iterator[Path]:
         yield place / "layer"
 
 
-async def capture(layers: Sequence[Written | Captured]) -> Captured:
+async def capture(layers: Sequence[Written | Captured], template: Template) -> Captured:
     """A copy of these in one, on the disk of the template store; nobody may write to them meanwhile.
+
+    If they are several it is to lie over the template.
 
     Its cost grows with what they hold. Raises ``StoreFailed``; then, and when cancelled, nothing is left.
     """
@@ -128,7 +131,14 @@ async def capture(layers: Sequence[Written | Captured]) -> Captured:
             left_out = await _copy(layer, directory)
             sockets += left_out.sockets
             attributes += left_out.attributes
+        if len(layers) > 1:
+            await prune_layer(directory, _by_number(template))
         return Captured(directory, LeftOut(sockets, attributes), stack.pop_all())
+
+
+def _by_number(template: Template) -> Iterator[tuple[int, str]]:
+    for number, target in enumerate(targets(template)):
+        yield from ((number, layer.source) for layer in template.layers if layer.target == target)
 
 
 async def _copy(layer: Written | Captured, into: Path) -> LeftOut:
@@ -136,6 +146,7 @@ async def _copy(layer: Written | Captured, into: Path) -> LeftOut:
         return await copy_layer(layer.descriptor, into, layer.base)
     source = os.open(layer.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return await copy_layer(source, into, 0)
+        now, before = await copy_layer(source, into, 0), layer.left_out
+        return LeftOut(now.sockets + before.sockets, now.attributes + before.attributes)
     finally:
         os.close(source)

@@ -25,6 +25,7 @@ from proofbox.testing.checks import (  # noqa: E402
     background,
     commands,
     files,
+    forks,
     isolation,
     lifecycle,
     limits,
@@ -34,7 +35,7 @@ from proofbox.testing.checks import (  # noqa: E402
 )
 
 FIXTURES = ("anyio_backend", "abilities", "box", "place", "open_box", "marker")
-MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle)
+MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle, forks)
 
 globals().update({name: getattr(needs, name) for name in FIXTURES})
 for _module in MODULES:
