@@ -490,6 +490,20 @@ static int stopped(void)
     }
     return -1;
 }
+static int volume(void) /* at /data: whatever works is enough */
+{
+    const unsigned long flags[] = {MS_REMOUNT, MS_REMOUNT | MS_BIND, MS_BIND | MS_REC, MS_MOVE, MS_REC | MS_SHARED};
+    int worked = 0;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        worked |= !mount("/data", "/data", NULL, flags[i], NULL) || !mount("/data", "/tmp", NULL, flags[i], NULL);
+    worked |= !umount2("/data", MNT_DETACH) || !umount2("/data", 0);
+    worked |= !put("/data/one", "evil") || !put("/data/new", "evil") || !put("/data/inner/new", "evil");
+    worked |= !truncate("/data/one", 0) || !unlink("/data/one") || !rename("/data/one", "/data/two");
+    worked |= !chmod("/data/one", 0777) || !chown("/data/one", 0, 0) || !utimes("/data/one", NULL);
+    worked |= !link("/data/one", "/data/two") || !symlink("one", "/data/two") || !mkdir("/data/directory", 0755);
+    worked |= !setxattr("/data/one", "user.evil", "1", 1, 0) || !rmdir("/data/inner") || !rename("/data", "/else");
+    return worked ? 0 : -1;
+}
 static int never(void) { return 0; }
 
 static const struct {
@@ -561,6 +575,7 @@ static const struct {
     {"remount of /proc/sys", remount, never},
     {"namespaces", namespace_way, never},
     {"control group", cgroup, has_cgroup},
+    {"volume", volume, never},
 };
 
 int main(int count, char **words)
