@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from proofbox.model.evidence import Evidence
     from proofbox.model.fingerprint import Fingerprint, difference
+    from proofbox.model.isolation import Isolation
     from proofbox.model.limits import DEFAULTS, Limits, Walls
     from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
     from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -68,6 +69,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "proofbox.model.evidence": ("Evidence",),
     "proofbox.model.limits": ("DEFAULTS", "Limits", "Walls"),
     "proofbox.model.fingerprint": ("Fingerprint", "difference"),
+    "proofbox.model.isolation": ("Isolation",),
     "proofbox.model.outcome": ("Exited", "HitLimit", "Killed", "Lost", "Outcome", "Signaled", "Usage"),
     "proofbox.model.spec": ("Level", "Network", "SandboxSpec", "Volume"),
     "proofbox.model.task": ("Candidate", "FunctionTests", "Task", "Workspace"),
@@ -108,6 +110,7 @@ __all__ = [
     "HitLimit",
     "Host",
     "InvalidInput",
+    "Isolation",
     "Killed",
     "Level",
     "Limits",

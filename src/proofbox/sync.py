@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 from proofbox.errors import InvalidInput, SandboxLost
 from proofbox.kit.thread import Loop, loop_of_process
 from proofbox.model.fingerprint import Fingerprint
+from proofbox.model.isolation import Isolation
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec, Volume
@@ -361,6 +362,9 @@ class Sandbox(Forking):
 
     def commands(self) -> list[Command]:
         return [Command(self._loop, command) for command in self._loop.call(self._inner.commands)]
+
+    def isolation(self) -> Isolation:
+        return self._loop.call(self._inner.isolation)
 
     def usage(self) -> Usage:
         return self._loop.call(self._inner.usage)

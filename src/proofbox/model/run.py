@@ -9,6 +9,7 @@ import msgspec
 
 from proofbox.errors import InvalidInput
 from proofbox.model.ids import TrialId, digest_of
+from proofbox.model.isolation import Isolation
 from proofbox.model.limits import Limits, Walls
 from proofbox.model.spec import Level
 from proofbox.model.task import Task
@@ -100,6 +101,8 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, str] = {}
     versions: dict[str, str] = {}
     """proofbox, python, kernel, machine."""
+    isolation: Isolation | None = None
+    """As it was found on a sandbox that was opened before the first trial."""
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):

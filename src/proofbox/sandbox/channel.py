@@ -118,6 +118,11 @@ class Channel:
             )
         return self._hello
 
+    @property
+    def machine(self) -> str:
+        """What the guest calls the machine and kernel that it sees; empty before its first answer."""
+        return "" if isinstance(self._hello, anyio.Event) else self._hello.machine[:200].decode("utf-8", "replace")
+
     async def ping(self) -> None:
         """One round trip to the guest, which is no operation. Raises ``SandboxLost``; the deadline is the caller's.
         Safe to cancel: the answer may come later.

@@ -16,9 +16,14 @@ from proofbox.templates.store import open_store
 async def host_facts(host: Host, tasks: Iterable[Task], limits: Limits | None = None) -> HostFacts:
     """The host's facts, the limits that a sandbox gets here, and the digest of every template that the tasks name.
 
-    Raises ``Refused`` for limits that nothing enforces, ``UnknownTemplate``, ``StoreFailed``.
+    Opens one sandbox and looks at how it is kept apart; it is gone afterwards. Raises ``Refused`` for limits that
+    nothing enforces, ``UnknownTemplate``, ``StoreFailed``, ``CreateFailed``, ``SandboxLost``.
     """
     names = sorted({task.template for task in tasks})
+    isolation = None
+    if names:
+        async with host.open_sandbox(names[0]) as box:
+            isolation = await box.isolation()
     return HostFacts(
         runtime=host.runtime_name,
         level=host.level,
@@ -27,6 +32,7 @@ async def host_facts(host: Host, tasks: Iterable[Task], limits: Limits | None = 
         enforces=tuple(sorted(host.probe.enforces)),
         notes=host.probe.notes,
         facts=dict(host.probe.facts),
+        isolation=isolation,
     )
 
 

@@ -53,6 +53,25 @@ async def test_the_sandbox_has_namespaces_of_its_own(box: Sandbox, kind: str) ->
     assert inside != os.readlink(f"/proc/self/ns/{kind}")
 
 
+@check(level="container", shared_kernel=True)
+async def test_how_it_is_kept_apart_is_told_with_evidence(box: Sandbox) -> None:
+    """What is reported of a sandbox is what a program inside finds, and was read from outside."""
+    told = await box.isolation()
+    assert {"pid", "user"} <= {*told.own}
+    assert told.shared == ()
+    for kind in told.own:
+        assert (await box.run(["readlink", f"/proc/self/ns/{kind}"])).stdout.strip() != os.readlink(
+            f"/proc/self/ns/{kind}"
+        )
+    status = dict(re.findall(r"(\w+):\s+(\w+)", (await box.run("cat /proc/self/status")).stdout))
+    assert (told.seccomp, told.no_new_privs) == (int(status["Seccomp"]), status["NoNewPrivs"] == "1") == (2, True)
+    assert sum(1 << number for number in told.capabilities or ()) == int(status["CapBnd"], 16)
+    assert [row[0] for row in told.ids][:1] == [0]
+    assert (told.runtime, told.level) == (box.host.runtime_name, box.host.level)
+    assert os.uname().release in told.kernel
+    assert os.uname().release in told.host_kernel
+
+
 @check(level="container")
 async def test_root_inside_is_nobody_outside(box: Sandbox) -> None:
     """The sandbox's root is mapped to another user, or is root of a namespace below one of a user who is not."""
