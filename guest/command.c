@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GONE_US = 2200000, FALLBACK_US = 1000000, FILE_FALLBACK_US = 50000, COUNT_US = 500000, DROP_US = 2000000 };
+enum { GONE_US = 4400000, FALLBACK_US = 1000000, FILE_FALLBACK_US = 50000, COUNT_US = 500000, DROP_US = 2000000 };
 enum { ORPHAN_TICK_US = 5000, QUIET_US = 20000 };
 
 static void control_ready(struct watch *watch, u32 events);

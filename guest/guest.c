@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* Above OUTPUT_FULL no pipe is read; above OUTPUT_LIMIT, which answers alone can reach, the host is not listened to. */
-enum { OUTPUT_FULL = MAX_PAYLOAD, OUTPUT_LIMIT = 512 * 1024, EXIT_US = 2500000, KILL_ALL_US = 2300000 };
+enum { OUTPUT_FULL = MAX_PAYLOAD, OUTPUT_LIMIT = 512 * 1024, EXIT_US = 2500000, KILL_ALL_US = 4600000 };
 
 struct guest guest = {.channel = -1};
 

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LONGEST_ARGUMENT = 100000, END_LIMIT_US = 2000000, SHORT_MS = 10 };
+enum { LONGEST_ARGUMENT = 100000, END_LIMIT_US = 4000000, SHORT_MS = 10 };
 
 struct supervisor {
     int control, signals;

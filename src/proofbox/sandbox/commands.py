@@ -34,7 +34,7 @@ ANSWER_SECONDS: Final = 15.0
 """How long after a command's own deadline the guest may take to tell: the transport is always more patient than the
 limit.
 """
-KILL_SECONDS: Final = 5.0
+KILL_SECONDS: Final = 8.0
 MESSAGE_MOST: Final = 16 << 20
 ENDED_BY_CPU_TIME: Final = (Signaled(signal.SIGXCPU), Exited(128 + signal.SIGXCPU))
 """What the kernel's limit on the CPU time of one process looks like; a program can look like that by itself."""
