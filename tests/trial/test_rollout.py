@@ -32,6 +32,8 @@ from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START
 pytestmark = pytest.mark.anyio
 
 FOR_EVER = 3600.0
+LONGER = (1.0, 6.0, 30.0)
+"""Seconds; a longer one for hosts so busy that nothing had happened before the shorter one."""
 WRITE = "printf '    return 1\\n' > answer"
 
 
@@ -115,27 +117,32 @@ async def test_an_agent_acts_in_turns_and_what_it_leaves_is_judged(task: Task, p
 
 async def test_a_commands_limit_is_an_observation_and_the_agent_goes_on(task: Task, place: Workplace) -> None:
     """It sees which limit it was, with the cause; the other commands of the turn run, and the trial is judged."""
-    done, agent, _ = await play(task, place, says("echo begun; sleep 60", WRITE, timeout=0.5), says("echo later"))
+    turns = says("echo begun; sleep 60", "echo next", timeout=0.5), says(WRITE, "echo later")
+    done, agent, _ = await play(task, place, *turns)
     assert done.verdict is not None
     assert done.verdict.ending == "passed"
     limit = agent.seen[0].ran[0].outcome
     assert isinstance(limit, HitLimit)
     assert (limit.kind, limit.limit) == ("command_wall", 0.5)
     assert agent.seen[0].limit is None
-    assert agent.seen[1].ran[0].stdout == b"later\n"
+    assert len(agent.seen[0].ran) == 2
+    assert agent.seen[1].ran[1].stdout == b"later\n"
 
 
 async def test_a_turns_limit_ends_its_commands_and_the_agent_goes_on(task: Task, place: Workplace) -> None:
     """The one that ran is ended and named for the turn, those after it do not run; the next turn has its own time."""
-    timed = msgspec.structs.replace(task, walls=Walls(turn_wall=0.6))
-    done, agent, told = await play(timed, place, says("sleep 60", "echo never > answer"), says(WRITE))
+    for seconds in LONGER:
+        timed = msgspec.structs.replace(task, walls=Walls(turn_wall=seconds))
+        done, agent, told = await play(timed, place, says("sleep 60", "echo never > answer"), says(WRITE))
+        if told[1].limit is None:
+            break
     assert done.verdict is not None
     assert done.verdict.ending == "passed"
     limit = told[0].limit
     assert limit is not None
-    assert (limit.kind, limit.limit, len(told[0].ran)) == ("turn_wall", 0.6, 1)
+    assert (limit.kind, limit.limit, len(told[0].ran)) == ("turn_wall", seconds, 1)
     assert limit.used is not None
-    assert limit.used >= 0.6
+    assert limit.used >= seconds
     assert agent.seen[0].ran[0].outcome == limit
 
 
@@ -152,8 +159,11 @@ async def test_the_agents_limit_ends_the_trial_and_the_turn_that_was_cut_is_reco
     task: Task, place: Workplace
 ) -> None:
     """With what had come to its end in it."""
-    timed = msgspec.structs.replace(task, walls=Walls(agent_wall=2.0))
-    done, _, told = await play(timed, place, says("echo whole", "sleep 60"))
+    for seconds in LONGER:
+        timed = msgspec.structs.replace(task, walls=Walls(agent_wall=seconds))
+        done, _, told = await play(timed, place, says("echo whole", "sleep 60"))
+        if told and told[0].ran:
+            break
     assert done.verdict is not None
     assert done.verdict.limit is not None
     assert (done.verdict.ending, done.verdict.limit.kind) == ("limit", "agent_wall")
@@ -182,10 +192,12 @@ async def test_a_broken_setup_is_never_the_agents_result(
 
 async def test_a_sandbox_whose_own_time_is_over_ends_the_trial_as_its_limit(task: Task, place: Workplace) -> None:
     """It is not the host's failure; as with every time limit that nobody looked into, it teaches nothing."""
-    short = msgspec.structs.replace(
-        task, limits=Limits(wall=3.0), judge=msgspec.structs.replace(task.judge, timeout=0.1)
-    )
-    done, _, told = await play(short, place, says("sleep 60"))
+    judge = msgspec.structs.replace(task.judge, timeout=0.1)
+    for seconds in LONGER:
+        short = msgspec.structs.replace(task, limits=Limits(wall=seconds), judge=judge)
+        done, _, told = await play(short, place, says("sleep 60"))
+        if told:
+            break
     assert done.verdict is not None, done.failure
     assert done.verdict.limit is not None
     assert (done.verdict.ending, done.verdict.limit.kind, done.verdict.reward) == ("limit", "wall", None)
@@ -209,6 +221,16 @@ async def test_what_is_no_answer_is_a_wrong_one(task: Task, place: Workplace, co
     assert done.verdict is not None, done.failure
     assert (done.verdict.ending, done.verdict.reward) == ("failed", 0.0)
     assert said in done.verdict.reason
+
+
+async def test_an_agent_that_decides_nothing_for_ever_reaches_its_limit(task: Task, place: Workplace) -> None:
+    """It holds up nobody else, the clock included."""
+    timed = msgspec.structs.replace(task, walls=Walls(agent_wall=0.3))
+    done, _, told = await play(timed, place, *[says()] * 10_000_000)
+    assert done.verdict is not None
+    assert done.verdict.limit is not None
+    assert done.verdict.limit.kind == "agent_wall"
+    assert told
 
 
 async def test_what_cannot_be_started_is_an_observation(task: Task, place: Workplace) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from proofbox.agent.contract import TurnAgent
@@ -87,6 +88,7 @@ async def _play(box: Sandbox, task: Task, index: int, agent: TurnAgent, tell: Te
     turns: list[Turn] = []
     while (turn := await _turn(box, task, index, agent, turns, tell)) is not None:
         turns.append(turn)
+        await anyio.lowlevel.checkpoint()  # an agent that decides nothing, for ever, holds nobody up
 
 
 async def _turn(
