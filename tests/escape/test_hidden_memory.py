@@ -1,0 +1,93 @@
+"""Memory that no process seems to have: objects, pipes and sockets that hold it after who filled them is gone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.escape.conftest import Inside
+
+from proofbox.model.limits import MIB, Limits
+
+LIMIT = 48 * MIB
+WANTED = 128
+"""MiB that each attempt would like to hold."""
+HOLD = f"""
+import ctypes, fcntl, mmap, socket
+held = []
+def fill(one):
+    done = 0
+    while done < {WANTED}:
+        done += one()
+    return done
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+MIB = 1 << 20
+BLOCK = bytes(MIB)
+"""
+ATTEMPTS = {
+    "files without a name": HOLD
+    + """
+def one():
+    held.append(os.memfd_create('x'))
+    os.write(held[-1], BLOCK)
+    return 1
+said = f'held {fill(one)}'
+""",
+    "shared memory that nobody attaches": HOLD
+    + """
+def one():
+    ident = libc.shmget(0, 4 * MIB, 0o1600)
+    if ident < 0:
+        raise OSError(ctypes.get_errno(), '')
+    place = libc.shmat(ident, None, 0)
+    ctypes.memset(place, 1, 4 * MIB)
+    libc.shmdt(ctypes.c_void_p(place))
+    return 4
+said = f'held {fill(one)}'
+""",
+    "files that are removed while they are open": HOLD
+    + """
+def one():
+    held.append(open(f'/dev/shm/x{len(held)}', 'wb', buffering=0))
+    os.unlink(held[-1].name)
+    held[-1].write(BLOCK)
+    return 1
+said = f'held {fill(one)}'
+""",
+    "pages that are locked": HOLD
+    + """
+def one():
+    held.append(mmap.mmap(-1, MIB))
+    libc.mlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(held[-1]))), ctypes.c_size_t(MIB))
+    held[-1].write(BLOCK)
+    return 1
+said = f'held {fill(one)}'
+""",
+    "sockets that nobody reads": HOLD
+    + """
+def one():
+    held.append(socket.socketpair())
+    held[-1][0].setblocking(False)
+    held[-1][0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MIB)
+    sent = 0
+    try:
+        while sent < MIB:
+            sent += held[-1][0].send(BLOCK[:65536])
+    except BlockingIOError:
+        pass
+    return sent / MIB
+said = f'held {fill(one)}'
+""",
+}
+
+
+async def test_memory_counts_wherever_it_is_hidden(inside: Inside) -> None:
+    """Nobody comes to hold what is more than the limit, and the sandbox takes a command afterwards."""
+    if "memory" not in inside.host.probe.enforces:
+        pytest.skip("nothing on this host enforces the limit memory")
+    if inside.user is not None:
+        pytest.skip("what counts does not depend on the user")
+    for name, attempt in ATTEMPTS.items():
+        async with inside.open_box(limits=Limits(memory=LIMIT, disk=None)) as box:
+            told = (await inside.outcomes({name: attempt}, box))[name]
+            assert not told.startswith("held"), (name, told)
+            assert ((await box.usage()).memory_peak or 0) <= LIMIT, name
