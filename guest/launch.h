@@ -47,6 +47,7 @@ struct launch_setup {
 /* One sandbox. Points into the received message. */
 struct launch_request {
     const char *id, *hostname;
+    const char *machine_id, *boot_id; /* NULL: the host's boot id and the template's machine id are seen */
     bool host_network;
     uint64_t disk, inodes;
     uint32_t processes;
@@ -92,6 +93,8 @@ enum {
     LAUNCH_GROUP,
     LAUNCH_GROUP_WRITE,
     LAUNCH_FROZEN,
+    LAUNCH_MACHINE_ID,
+    LAUNCH_BOOT_ID,
 };
 
 /* launch_fields.c */
@@ -157,6 +160,8 @@ void mounts_leave_host(void);
 void mounts_open_trees(const struct launch_request *request, struct trees *trees);
 /* On the stage: the sandbox's root, which becomes the process's. */
 void mounts_root(const struct launch_request *request, const struct trees *trees);
+/* identity.c: shows what only this sandbox has. On the stage; `root` is the sandbox's, with its /proc. */
+void mounts_identity(int root, const struct launch_request *request);
 /* Enters a directory of `root` that must not be a link; makes it if it is missing. */
 void mounts_enter(int root, const char *name);
 void mounts_dev(const struct launch_setup *setup);

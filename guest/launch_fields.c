@@ -83,6 +83,8 @@ bool launch_read(const char *message, size_t size, struct launch_request *out)
         switch (item.tag) {
         case LAUNCH_ID: out->id = item.value.at; break;
         case LAUNCH_HOSTNAME: out->hostname = item.value.at; break;
+        case LAUNCH_MACHINE_ID: out->machine_id = item.value.at; break;
+        case LAUNCH_BOOT_ID: out->boot_id = item.value.at; break;
         case LAUNCH_HOST_NETWORK: out->host_network = number != 0; break;
         case LAUNCH_DISK: out->disk = number; break;
         case LAUNCH_INODES: out->inodes = number; break;

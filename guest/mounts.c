@@ -311,6 +311,7 @@ void mounts_root(const struct launch_request *request, const struct trees *trees
             stack_target(request, item.value.at, trees, &root, number++);
     move_in(root, "dev", "/dev");
     move_in(root, "proc", "/proc");
+    mounts_identity(root, request);
     for (at = request->fields; item_next(&at, end, &item) > 0;) {
         if (item.tag == LAUNCH_VOLUME)
             attach_volume(root, &item, trees->opened[index]);

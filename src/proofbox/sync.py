@@ -95,6 +95,7 @@ def open_sandbox(
     hostname: str = "sandbox",
     id: str | None = None,  # noqa: A002 - the name in the async API
     verify_start: bool = False,
+    seed: str | int | None = None,
 ) -> AbstractContextManager[Sandbox]:
     """``proofbox.open_sandbox`` as a plain context manager."""
 
@@ -113,6 +114,7 @@ def open_sandbox(
             hostname=hostname,
             id=id,
             verify_start=verify_start,
+            seed=seed,
         )
 
     return _Opened(make, Sandbox)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ FILES = {
     "etc/group": "root:x:0:\nuser:x:1000:\n",
     "etc/hosts": "127.0.0.1 localhost sandbox\n",
     "etc/ld.so.cache": "cache\n",
+    "etc/machine-id": "",
     "etc/passwd": "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n",
     "etc/resolv.conf": "",
     "etc/timezone": "Etc/UTC\n",
@@ -58,6 +60,8 @@ def make_template(root: Path, program: Path, name: str = "small") -> Template:
     (root / "bin").mkdir()
     (root / "bin/dirty").write_bytes(program.read_bytes())
     (root / "bin/dirty").chmod(0o755)
+    # The clock of files ticks: what was made in the tick in which a sandbox was, may be taken for its own.
+    time.sleep(0.02)
     digest = f"sha256:{name.encode().hex():0<64}"
     return Template(digest=digest, name=name, layers=(Layer("/", str(root)),), env={"PATH": "/bin"}, user="root")
 

@@ -43,6 +43,7 @@ async def run_command(
         user=action.user,
         env=dict(action.env),
         cwd=action.cwd,
+        seed="",  # a step may empty or remove /etc/machine-id, as many images' last step does
     ) as box:
         try:
             command = await box.start(action.argv, keep=None)

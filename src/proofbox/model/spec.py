@@ -32,3 +32,7 @@ class SandboxSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network: Network = "none"
     hostname: str = "sandbox"
     volumes: tuple[Volume, ...] = ()
+    machine_id: str = ""
+    """32 hexadecimal digits, in ``/etc/machine-id``; empty: what the template has."""
+    boot_id: str = ""
+    """A UUID, in ``/proc/sys/kernel/random/boot_id``; empty: what the host has."""

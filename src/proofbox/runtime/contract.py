@@ -53,6 +53,8 @@ class Probe:
     networks: frozenset[Network]
     users: bool
     """Several users exist inside (a full id range). Without it every command runs as the sandbox's root."""
+    own_identity: bool = False
+    """Each sandbox has the machine id and the boot id of its spec."""
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
     """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids,

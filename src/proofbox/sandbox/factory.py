@@ -14,6 +14,7 @@ from anyio.lowlevel import RunVar
 from proofbox.errors import Busy, InvalidInput
 from proofbox.host.memory import available_memory
 from proofbox.kit.clock import paused
+from proofbox.model.identity import identity_of, new_identity
 from proofbox.model.limits import Limits
 from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
@@ -70,6 +71,9 @@ class Factory:
             raise InvalidInput(f"sandbox id {ident!r} is in use by a live sandbox of this process")
         self._reserve(order.spec.limits)
         spec = msgspec.structs.replace(order.spec, id=ident)
+        if order.seed != "":
+            machine, boot = new_identity() if order.seed is None else identity_of(order.seed)
+            spec = msgspec.structs.replace(spec, machine_id=machine, boot_id=boot)
         told = self._told(order)
         life = Life(
             self._runtime,

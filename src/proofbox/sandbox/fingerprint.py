@@ -24,9 +24,6 @@ SECONDS: Final = 120.0
 OWN_FILES: Final = ("/etc/machine-id", "/sys")
 """What is shown to one sandbox and not to another of the same template, on purpose: never looked into."""
 
-COARSE_NS: Final = 11_000_000
-"""The clock of file systems is behind by up to a tick of the kernel's."""
-
 
 async def take(operations: FileOperations, setting: Setting, *, full: bool) -> Fingerprint:
     """The fingerprint now. Raises ``OperationFailed``, ``SandboxLost``; cancelled, nothing is left of it."""
@@ -43,7 +40,7 @@ async def take(operations: FileOperations, setting: Setting, *, full: bool) -> F
         file_op=wire.FINGERPRINT,
         path=b"/",
         args=tuple(path.encode("utf-8", "surrogateescape") for path in sorted(skip)),
-        offset=max(0, life.asked_ns - COARSE_NS),
+        offset=life.asked_ns,
         flags=flags,
     )
     stream = await operations.do("fingerprint", "/", run)

@@ -83,6 +83,7 @@ class Host:
         hostname: str = "sandbox",
         id: str | None = None,  # noqa: A002 - the field's word for it
         verify_start: bool = False,
+        seed: str | int | None = None,
     ) -> AbstractAsyncContextManager[Sandbox]:
         """A new sandbox of a template (name or digest), live inside the ``async with``, gone after it.
 
@@ -92,10 +93,12 @@ class Host:
         nothing either. Where many are opened at once, those asked for first are made first, some at a time.
 
         Before it is handed out it is compared with others of its kind, in the cheap form of ``Sandbox.fingerprint``;
-        with ``verify_start`` in the full one too, which reads every file. A difference is ``UncleanStart``.
+        with ``verify_start`` in the full one too, which reads every file. A difference is ``UncleanStart``. Its machine
+        id and boot id are nobody else's; with ``seed`` they are the same for the same seed, and with an empty one those
+        of the template and of the host.
         """
         ident = secrets.token_hex(6) if id is None else id
-        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname, verify_start)
+        asked = Asked(template, limits, network, user, env, cwd, volumes, hostname, verify_start, seed)
         return self._open(asked, ident)
 
     @asynccontextmanager
@@ -223,6 +226,7 @@ async def open_sandbox(
     hostname: str = "sandbox",
     id: str | None = None,  # noqa: A002 - the field's word for it
     verify_start: bool = False,
+    seed: str | int | None = None,
 ) -> AsyncIterator[Sandbox]:
     """One sandbox on this machine: ``Host.local`` and its ``open_sandbox`` in one."""
     host = await Host.local(runtime, level, allow_unisolated=allow_unisolated)
@@ -237,6 +241,7 @@ async def open_sandbox(
         hostname=hostname,
         id=id,
         verify_start=verify_start,
+        seed=seed,
     ) as box:
         yield box
 

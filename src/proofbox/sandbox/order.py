@@ -34,6 +34,7 @@ class Asked:
     volumes: Sequence[Volume] = ()
     hostname: str = "sandbox"
     verify_start: bool = False
+    seed: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Order:
     """As in ``Setting``."""
     verify_start: bool
     """It is handed out only after its full fingerprint was compared too."""
+    seed: str | None
+    """What its machine id and boot id are made from; None for ever new ones, empty for those that it finds."""
     template: Template = field(compare=False)
     """Its digest is in the spec; another name of the same digest is the same template."""
 
@@ -89,10 +92,23 @@ def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, pro
         users=probe.users,
         counts_cpu="command_cpu_time" in probe.enforces,
         verify_start=asked.verify_start,
+        seed=_seed(asked.seed, runtime, probe),
         template=template,
     )
     order.setting().user_with(None)
     return order
+
+
+def _seed(seed: object, runtime: str, probe: Probe) -> str | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, (str, int)):
+        raise InvalidInput(f"seed {seed!r} is neither text nor a whole number")
+    if seed != "" and not probe.own_identity:
+        raise Refused(
+            f"a seed at runtime {runtime!r}", ("its sandboxes have no boot id of their own that a seed could fix",)
+        )
+    return str(seed)
 
 
 def check_id(ident: object) -> None:

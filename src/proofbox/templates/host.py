@@ -23,7 +23,7 @@ from proofbox.templates.layers import Layers
 from proofbox.templates.unpack import Notes
 
 NAME = "host"
-FORMAT = 2
+FORMAT = 3
 """Changes with what is generated, so that a store made by another version is not taken for this one's."""
 
 ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}

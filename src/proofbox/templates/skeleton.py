@@ -153,6 +153,8 @@ GENERATED = {
     "etc/fstab": "",
     "etc/hostname": "sandbox\n",
     "etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost ip6-localhost ip6-loopback\n",
+    # Empty, as in images: each sandbox is shown one of its own there.
+    "etc/machine-id": "",
     "etc/networks": "loopback 127.0.0.0\n",
     "etc/nsswitch.conf": "".join(f"{name}: files\n" for name in NAME_DATABASES) + "hosts: files dns\n",
     "etc/resolv.conf": "",

@@ -70,6 +70,8 @@ class Launch(IntEnum):
     GROUP = 9
     GROUP_WRITE = 10
     FROZEN = 11
+    MACHINE_ID = 12
+    BOOT_ID = 13
 
 
 KILL: Final = b"K"
@@ -151,6 +153,8 @@ def encode_launch(
     """
     limits = spec.limits
     parts = [bytes([Kind.LAUNCH]), _text(Launch.ID, spec.id), _text(Launch.HOSTNAME, spec.hostname)]
+    if spec.machine_id and spec.boot_id:
+        parts += (_text(Launch.MACHINE_ID, spec.machine_id), _text(Launch.BOOT_ID, spec.boot_id))
     if spec.network == "host":
         parts.append(_number(Launch.HOST_NETWORK, 1))
     if limits.disk is not None:

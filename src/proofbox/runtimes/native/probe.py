@@ -54,6 +54,7 @@ async def probe_host(runtime: Maker, owner: Owner, ids: Ids, place: Place, enfor
         enforces=enforces,
         networks=frozenset({"none", "host"}),
         users=ids.users,
+        own_identity=True,
         missing=missing,
         notes=notes(ids, place),
         facts=facts(ids, place),

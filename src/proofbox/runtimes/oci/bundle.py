@@ -28,6 +28,9 @@ DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
 STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
 """Where a bundle may be seen in its runtime's own mount namespace: the first that is a directory of this host."""
 
+MACHINE_ID: Final = "/etc/machine-id"
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
 NO_LIMIT: Final = 1 << 62
 
 
@@ -51,12 +54,14 @@ class Program:
     options: tuple[str, ...]
     own_tasks: int
     """Its own processes and threads, which count in the sandbox's group while it lives."""
+    own_boot_id: bool
+    """It mounts a file below /proc/sys, as runc does not."""
 
 
-OPTIONS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
+OPTIONS: Final[dict[str, tuple[tuple[str, ...], int, bool]]] = {
     # Groups are ours: crun must not make any, and runc takes read-only ones for a reason to leave them alone.
-    "crun": (("--cgroup-manager=disabled",), 4),
-    "runc": (("--rootless=true",), 24),
+    "crun": (("--cgroup-manager=disabled",), 4, True),
+    "runc": (("--rootless=true",), 24, False),
 }
 
 
@@ -88,6 +93,21 @@ def shown_files(spec: SandboxSpec, shown_processors: Sequence[tuple[str, str]]) 
     return shown
 
 
+def identity(bundle: Path, program: Program, spec: SandboxSpec, template: Template) -> tuple[tuple[str, str], ...]:
+    """(place inside, file of the bundle) of what only this sandbox has: its machine id, where the template has such a
+    file, and its boot id, where the OCI runtime mounts anything below /proc/sys.
+    """
+    if not spec.machine_id or not spec.boot_id:
+        return ()
+    roots = (layer.source for layer in template.layers if layer.target == "/")
+    shown = []
+    if any(os.path.lexists(f"{root}{MACHINE_ID}") for root in roots):
+        shown.append((MACHINE_ID, str(bundle / "machine-id")))
+    if program.own_boot_id:
+        shown.append((BOOT_ID, str(bundle / "boot_id")))
+    return tuple(shown)
+
+
 def make(
     bundle: Path, spec: SandboxSpec, mapped: IdMap | None, confined: Confined, shown: Sequence[tuple[str, str]]
 ) -> None:
@@ -97,6 +117,10 @@ def make(
     for name in DIRECTORIES:
         (bundle / name).mkdir(mode=0o711)
         (bundle / name).chmod(0o711)
+    for name, text in (("machine-id", spec.machine_id), ("boot_id", spec.boot_id)):
+        if text:
+            (bundle / name).write_text(f"{text}\n")
+            (bundle / name).chmod(0o444)
     targets = [target for _, target in shown_files(spec, shown)]
     config: dict[str, Any] = bundle_config(spec, stage(), mapped, targets, confined)
     (bundle / "config.json").write_bytes(msgspec.json.encode(config))

@@ -62,6 +62,7 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         enforces=ALWAYS | place.enforces(),
         networks=frozenset({"none", "host"}),
         users=ids.users,
+        own_identity=program is not None and program.own_boot_id,
         missing=missing,
         notes=(*place.missing, *widening, *(() if ids.users else (f"one id inside: {ids.why_not}",))),
         facts={

@@ -197,7 +197,8 @@ class OciRuntime(_Read):
         chosen = self._choose(spec)
         plan = self._plan(spec, self._program, chosen)
         try:
-            shown = self._processors.shown(chosen)
+            identity = bundle.identity(directory, self._program, spec, template)
+            shown = (*self._processors.shown(chosen), *identity)
             bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown)
             self._prepare_groups()
             cgroup_apply.apply(plan, 0)

@@ -1,0 +1,57 @@
+/* By what a sandbox is told apart from its siblings: its machine id, and the number of its boot. */
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+static void check(long result, const char *step, const char *what)
+{
+    if (result < 0)
+        launch_fail(step, what);
+}
+
+static void put_file(const char *path, const char *text)
+{
+    int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
+    check(fd, "make file", path);
+    check(write(fd, text, strlen(text)), "write", path);
+    check(write(fd, "\n", 1), "write", path);
+    close(fd);
+}
+
+/* Over a file that is there: a template without one has nobody who would read it. */
+static void show(int root, const char *path, const char *source)
+{
+    struct k_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
+    struct stat found;
+    int target = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+
+    if (target < 0)
+        return;
+    if (!fstat(target, &found) && S_ISREG(found.st_mode)) {
+        int tree = (int)syscall(SYS_open_tree, AT_FDCWD, source, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+        check(tree, "open", source);
+        check(syscall(SYS_move_mount, tree, "", target, "", K_MOVE_MOUNT_F_EMPTY_PATH | K_MOVE_MOUNT_T_EMPTY_PATH),
+              "attach", path);
+        close(tree);
+    }
+    close(target);
+}
+
+/* On a file system of their own, which counts for no limit, and read-only for everybody inside. */
+void mounts_identity(int root, const struct launch_request *request)
+{
+    if (!request->machine_id || !request->boot_id)
+        return;
+    check(mkdir("/identity", 0755), "make directory", "/identity");
+    check(mount("proofbox", "/identity", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0755"), "mount", "/identity");
+    put_file("/identity/machine-id", request->machine_id);
+    put_file("/identity/boot_id", request->boot_id);
+    check(mount(NULL, "/identity", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL),
+          "make read-only", "/identity");
+    show(root, "/etc/machine-id", "/identity/machine-id");
+    show(root, "/proc/sys/kernel/random/boot_id", "/identity/boot_id");
+}
