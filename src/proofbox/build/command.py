@@ -18,7 +18,7 @@ from proofbox.sandbox.result import CommandResult
 Layers = tuple[tuple[str, str], ...]
 """Target and digest of each, the first one on top."""
 
-TOLD: Final = 4000
+TOLD: Final = 1500
 """Bytes of output that an error names."""
 
 

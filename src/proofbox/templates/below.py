@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proofbox.kit.newtree import Parts
@@ -30,25 +30,30 @@ class Below:
 
     def find(self, parts: Parts) -> Found | None:
         """What is seen there; None for nothing, and for a path that goes through a link or a file."""
-        trees, shown = list(self._trees), self._shown(self._trees, ())
-        for depth in range(1, len(parts) + 1):
-            trees = [found.path for found in shown if stat.S_ISDIR(found.found.st_mode)]
-            shown = self._shown(trees, parts[depth - 1 : depth])
+        shown = self._at(parts)
         return shown[0] if shown else None
 
     def names(self, parts: Parts) -> list[bytes]:
         """What is seen in that directory, sorted; nothing if it is none."""
+        return _merged(self._at(parts))
+
+    def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
+        """Everything there and below, directories before what they hold, without following links."""
+        return self._walk(parts, self._at(parts))
+
+    def _walk(self, parts: Parts, shown: list[Found]) -> Iterator[tuple[Parts, Found]]:
+        if not shown:
+            return
+        yield parts, shown[0]
+        directories = _directories(shown)
+        for name in _merged(shown):
+            yield from self._walk((*parts, name), self._shown(directories, (name,)))
+
+    def _at(self, parts: Parts) -> list[Found]:
         shown = self._shown(self._trees, ())
         for depth in range(1, len(parts) + 1):
-            trees = [found.path for found in shown if stat.S_ISDIR(found.found.st_mode)]
-            shown = self._shown(trees, parts[depth - 1 : depth])
-        names: dict[bytes, bool] = {}
-        for directory in shown:
-            if stat.S_ISDIR(directory.found.st_mode):
-                for entry in os.scandir(directory.path):
-                    if entry.name not in names:
-                        names[entry.name] = not is_whiteout(entry.stat(follow_symlinks=False))
-        return sorted(name for name, there in names.items() if there)
+            shown = self._shown(_directories(shown), parts[depth - 1 : depth])
+        return shown
 
     @staticmethod
     def _shown(directories: Sequence[bytes], name: Parts) -> list[Found]:
@@ -66,6 +71,21 @@ class Below:
             if not stat.S_ISDIR(found.st_mode) or is_opaque(path):
                 break
         return shown
+
+
+def _directories(shown: Sequence[Found]) -> list[bytes]:
+    return [each.path for each in shown if stat.S_ISDIR(each.found.st_mode)]
+
+
+def _merged(shown: Sequence[Found]) -> list[bytes]:
+    """The names that are seen in these directories, the first one on top."""
+    names: dict[bytes, bool] = {}
+    for directory in _directories(shown):
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.name not in names:
+                    names[entry.name] = not is_whiteout(entry.stat(follow_symlinks=False))
+    return sorted(name for name, there in names.items() if there)
 
 
 def is_opaque(directory: str | os.PathLike[str] | bytes) -> bool:

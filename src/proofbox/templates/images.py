@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,7 +55,10 @@ def import_path(
             return _import_image(store, place / "tree", str(path), name, reference, env, cwd)
 
         def move(tree: Path) -> Notes:
+            mode = stat.S_IMODE((place / "tree").stat().st_mode)
+            (place / "tree").chmod(0o700)  # who is not root may not move a directory that it could not write to
             (place / "tree").rename(tree)
+            tree.chmod(mode)
             return notes
 
         return store.import_root(name, str(path), move, env, cwd or "/")

@@ -82,13 +82,14 @@ class View:
 
     def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
         """Everything there and below, directories before what they hold, without following links."""
-        found = self.find(parts)
-        if found is None:
-            return
-        yield parts, found
-        if stat.S_ISDIR(found.found.st_mode):
-            for name in self.names(parts):
-                yield from self.walk((*parts, name))
+        target = self.target(parts)
+        inner = [each for each in self._mounts if each[: len(parts)] == parts and len(each) > len(parts)]
+        for path, found in self.below(target).walk(parts[len(target) :]):
+            whole = (*target, *path)
+            if not any(whole[: len(each)] == each for each in inner):  # something else is seen there
+                yield whole, found
+            elif whole in inner:
+                yield from self.walk(whole)
 
     def read(self, path: str, most: int = 64 << 20) -> bytes | None:
         """The first ``most`` bytes of a file, links followed inside; None if there is none."""
