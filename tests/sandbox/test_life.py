@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
+import weakref
 from typing import get_args
 
 import anyio
@@ -50,6 +52,26 @@ async def test_each_phase_is_timed(fake_host: Host) -> None:
         assert set(box.timings) == {"create", "start", "connect"}
     assert set(box.timings) == {"create", "start", "connect", "destroy"}
     assert not box.live
+
+
+async def test_nothing_of_it_waits_for_the_garbage_collector(fake_host: Host) -> None:
+    """Thousands of lives a minute leave no rings of objects, which a collector would look for again and again."""
+    async with fake_host.open_sandbox(PLAIN):
+        pass
+    gc.collect()
+    gc.disable()
+    try:
+        async with fake_host.open_sandbox(PLAIN) as box:
+            assert (await box.run("echo x")).ok
+            life = weakref.ref(box._life)
+        del box
+        for _ in range(100):
+            if life() is None:
+                break
+            await anyio.sleep(0.01)
+        assert life() is None
+    finally:
+        gc.enable()
 
 
 async def test_closing_is_idempotent_and_tells_who_waits(fake_host: Host) -> None:

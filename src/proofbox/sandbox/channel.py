@@ -74,7 +74,8 @@ class Channel:
     def __init__(self, sock: socket.socket, name: str, on_lost: Callable[[ProtocolViolation | None], None]) -> None:
         self._sock = sock
         self._name = name
-        self._on_lost = on_lost
+        self._on_lost: Callable[[ProtocolViolation | None], None] | None = on_lost
+        """None once it can be called no more: whose it is holds this channel, and both go without the help of gc."""
         self._decoder = frames.FrameDecoder("guest")
         self._streams: dict[int, Stream] = {}
         self._next = 1
@@ -369,14 +370,15 @@ class Channel:
             self._room = None
 
     def _lost(self, violation: ProtocolViolation | None) -> None:
-        if self._stop_reading is not None:
+        on_lost = self._on_lost
+        if on_lost is not None:
             self._shut()
-            self._on_lost(violation)
+            on_lost(violation)
 
     def _shut(self) -> None:
         if self._stop_reading is not None:
             self._stop_reading()
-            self._stop_reading = None
+            self._stop_reading = self._on_lost = None
             if self._stop_writing is not None:
                 self._stop_writing()
                 self._stop_writing = None
