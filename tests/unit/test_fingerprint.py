@@ -8,6 +8,7 @@ import stat
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,7 @@ def test_another_kind_of_sandbox_has_another_start() -> None:
     starts = Starts()
     starts.check(SPEC, told({"environment": ["host name a"]}))
     starts.check(SandboxSpec(id="b", template="t", limits=SPEC.limits, hostname="b"), told({"environment": ["b"]}))
+    starts.check(msgspec.structs.replace(SPEC, machine_id="1", boot_id="2"), told({"mounts": ["/etc/machine-id ro"]}))
     starts.check(SPEC, told({"environment": ["c"]}), origin := object())
     with pytest.raises(UncleanStart):
         starts.check(SPEC, told({"environment": ["d"]}), origin)

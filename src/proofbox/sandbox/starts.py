@@ -24,7 +24,7 @@ EMPTY: Final[tuple[PartName, ...]] = ("processes", "sockets", "timers")
 """Parts that no start has anything in."""
 
 T = TypeVar("T")
-_Kind = tuple[str, Limits, Network, str, tuple[Volume, ...], int]
+_Kind = tuple[str, Limits, Network, str, tuple[Volume, ...], bool, int]
 
 
 @dataclass(slots=True)
@@ -86,7 +86,8 @@ class Starts:
 
 
 def _kind(spec: SandboxSpec, origin: object) -> _Kind:
-    return spec.template, spec.limits, spec.network, spec.hostname, spec.volumes, id(origin)
+    own = bool(spec.machine_id)
+    return spec.template, spec.limits, spec.network, spec.hostname, spec.volumes, own, id(origin)
 
 
 def _without_keys(found: Fingerprint) -> Fingerprint:
