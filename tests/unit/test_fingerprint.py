@@ -130,6 +130,16 @@ def test_a_volume_that_is_not_read_only_is_refused(mounts: list[str]) -> None:
     Starts().check(spec, told({"mounts": ["/data ro,nosuid ext4", "/data/below ro tmpfs", "/database rw tmpfs"]}))
 
 
+def test_what_is_mounted_below_a_volume_by_now_is_no_difference() -> None:
+    """The volume is the caller's: another read-only mount in it does not make the template's start another one."""
+    spec = SandboxSpec(id="a", template="t", limits=Limits(), volumes=(Volume("/srv", "/data"),))
+    starts = Starts()
+    starts.check(spec, told({"mounts": ["/data ro ext4"]}))
+    starts.check(spec, told({"mounts": ["/data ro ext4", "/data/below ro tmpfs"]}))
+    with pytest.raises(UncleanStart):
+        starts.check(spec, told({"mounts": ["/data ro ext4", "/data/below ro tmpfs", "/else ro tmpfs"]}))
+
+
 def test_another_kind_of_sandbox_has_another_start() -> None:
     """Limits and host names show inside; only sandboxes that were asked for alike are compared."""
     starts = Starts()

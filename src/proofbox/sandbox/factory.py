@@ -116,8 +116,10 @@ class Factory:
             self.starts.check_full(life.spec, await self.box(order, life).fingerprint(full=True), stack)
 
     def _told(self, order: Order) -> bool:
-        """Its start can be compared with others': not where it shares the host's files or network."""
-        return self._runtime.level != "none" and order.spec.network == "none"
+        """Its start can be compared with others': not where it shares the host's files or network, nor where another
+        kernel than the host's tells what it is.
+        """
+        return self._runtime.level == "container" and order.spec.network == "none"
 
     def _turn(self) -> anyio.Semaphore:
         places = self._places.get(None)

@@ -53,13 +53,11 @@ class Starts:
             return
         try:
             found = fingerprint_of(decode_lines(told), full=False)
-            wanted = None if expected is None else fingerprint_of(decode_lines(expected), full=False)
+            wanted = found if expected is None else fingerprint_of(decode_lines(expected), full=False)
         except WireError as error:
             self.unclean += 1
             raise ProtocolViolation(f"sandbox {spec.id}: {error}; it was ended") from error
-        wrong = _never(found, spec)
-        if wanted is not None:
-            wrong += difference(wanted, found)
+        wrong = _never(found, spec) + difference(_compared(wanted, spec), _compared(found, spec))
         if wrong:
             raise self._refused(spec, wrong)
         _remember(self._cheap, kind, (told, origin), KINDS)
@@ -67,9 +65,10 @@ class Starts:
     def check_full(self, spec: SandboxSpec, found: Fingerprint, origin: object = None) -> None:
         """As ``check``, with a full fingerprint."""
         kind = _kind(spec, origin)
-        found = _without_keys(found)
-        expected, _ = self._full.get(kind, (None, None))
-        wrong = _never(found, spec) + (() if expected is None else difference(expected, found))
+        wrong = _never(found, spec)
+        found = _compared(found, spec)
+        expected, _ = self._full.get(kind, (found, None))
+        wrong += difference(expected, found)
         if wrong:
             raise self._refused(spec, wrong)
         _remember(self._full, kind, (found, origin), FULL_KINDS)
@@ -90,9 +89,16 @@ def _kind(spec: SandboxSpec, origin: object) -> _Kind:
     return spec.template, spec.limits, spec.network, spec.hostname, spec.volumes, own, id(origin)
 
 
-def _without_keys(found: Fingerprint) -> Fingerprint:
-    """Two sandboxes can come to have the same ids outside, if rarely: the kernel counts their keys together then."""
-    return fingerprint_of({part.name: part.lines for part in found.parts if part.name != "keys"}, full=found.full)
+def _compared(found: Fingerprint, spec: SandboxSpec) -> Fingerprint:
+    """Without what can differ between two clean starts: keys, which the kernel counts together where two sandboxes have
+    come to have the same ids outside, and what the host has mounted below a volume by now.
+    """
+    lines = {part.name: part.lines for part in found.parts if part.name != "keys"}
+    below = tuple(f"{_escaped(volume.target)}/" for volume in spec.volumes)
+    lines["mounts"] = (
+        tuple(line for line in lines["mounts"] if not line.startswith(below)) if below else lines["mounts"]
+    )
+    return fingerprint_of(lines, full=found.full)
 
 
 def _never(found: Fingerprint, spec: SandboxSpec) -> tuple[str, ...]:
