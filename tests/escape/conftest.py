@@ -19,6 +19,7 @@ from proofbox.errors import Refused
 from proofbox.host.seccomp.policy import machine, numbers
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
+from proofbox.sandbox.result import CommandResult
 from proofbox.testing.needs import skip_unless_required
 
 RUNTIMES = ("native", "crun", "runc")
@@ -122,12 +123,16 @@ class Inside:
 
     async def outcomes(self, attempts: Mapping[str, str], box: Sandbox | None = None, **more: Any) -> dict[str, str]:
         """How each ended, as ``inside.py`` tells it. ``more`` is given to them besides what is always given."""
-        given = {**self.given, "numbers": numbers(machine()), **more}
-        words = ["python3", "-I", "-S", "-c", PROGRAM, json.dumps(given), json.dumps(dict(attempts))]
-        result = await (box or self.box).run(words, user=self.user, timeout=60)
+        result = await self.run(attempts, box or self.box, **more)
         assert result.ok, result
         told: dict[str, str] = json.loads(result.stdout)
         return told
+
+    async def run(self, attempts: Mapping[str, str], box: Sandbox, **more: Any) -> CommandResult:
+        """The program that makes them, as a command."""
+        given = {**self.given, "numbers": numbers(machine()), **more}
+        words = ["python3", "-I", "-S", "-c", PROGRAM, json.dumps(given), json.dumps(dict(attempts))]
+        return await box.run(words, user=self.user, timeout=60)
 
     def open_box(self, **asked: Any) -> AbstractAsyncContextManager[Sandbox]:
         """Another sandbox of the runtime, for what changes or fills it."""
