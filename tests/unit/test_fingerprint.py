@@ -146,9 +146,9 @@ def test_another_kind_of_sandbox_has_another_start() -> None:
     starts.check(SPEC, told({"environment": ["host name a"]}))
     starts.check(SandboxSpec(id="b", template="t", limits=SPEC.limits, hostname="b"), told({"environment": ["b"]}))
     starts.check(msgspec.structs.replace(SPEC, machine_id="1", boot_id="2"), told({"mounts": ["/etc/machine-id ro"]}))
-    starts.check(SPEC, told({"environment": ["c"]}), origin := object())
+    starts.check(SPEC, told({"environment": ["c"]}), origin=(origin := object()))
     with pytest.raises(UncleanStart):
-        starts.check(SPEC, told({"environment": ["d"]}), origin)
+        starts.check(SPEC, told({"environment": ["d"]}), origin=origin)
 
 
 def test_kinds_are_forgotten_in_time() -> None:

@@ -111,9 +111,11 @@ class Factory:
         return Sandbox(self._host, life, setting, Origin(self, order, life))
 
     async def _verify(self, order: Order, life: Life, stack: Stack | None) -> None:
-        self.starts.check(life.spec, life.start_lines, stack)
+        layers = order.template.layers
+        self.starts.check(life.spec, life.start_lines, layers, stack)
         if order.verify_start:
-            self.starts.check_full(life.spec, await self.box(order, life).fingerprint(full=True), stack)
+            found = await self.box(order, life).fingerprint(full=True)
+            self.starts.check_full(life.spec, found, layers, stack)
 
     def _told(self, order: Order) -> bool:
         """Its start can be compared with others': not where it shares the host's files or network, nor where another

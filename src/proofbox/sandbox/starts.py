@@ -13,6 +13,7 @@ from proofbox.errors import ProtocolViolation, UncleanStart
 from proofbox.model.fingerprint import Fingerprint, PartName, difference, fingerprint_of
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Network, SandboxSpec, Volume
+from proofbox.model.template import Layer
 from proofbox.wire.fingerprint import decode_lines
 from proofbox.wire.frames import WireError
 
@@ -24,7 +25,7 @@ EMPTY: Final[tuple[PartName, ...]] = ("processes", "sockets", "timers")
 """Parts that no start has anything in."""
 
 T = TypeVar("T")
-_Kind = tuple[str, Limits, Network, str, tuple[Volume, ...], bool, int]
+_Kind = tuple[str, Limits, Network, str, tuple[Volume, ...], bool, tuple[Layer, ...], int]
 
 
 @dataclass(slots=True)
@@ -39,15 +40,16 @@ class Starts:
     _full: dict[_Kind, tuple[Fingerprint, object]] = field(default_factory=dict)
     """With the origin, so that no other one can have its number while it is remembered."""
 
-    def check(self, spec: SandboxSpec, told: bytes, origin: object = None) -> None:
-        """``origin``: what lies between the sandbox and its template, which only those that were forked with it share.
+    def check(self, spec: SandboxSpec, told: bytes, layers: tuple[Layer, ...] = (), origin: object = None) -> None:
+        """Looks at the lines that came with the guest's HELLO. Some microseconds where they are as ever.
 
-        Looks at the lines that came with the guest's HELLO. Some microseconds where they are as ever.
+        ``layers`` are the template's, ``origin`` is what lies between the sandbox and its template, which only those
+        that were forked with it share.
 
         Raises ``UncleanStart``, and ``ProtocolViolation`` for what are no lines; the caller ends the sandbox then.
         """
         self.checked += 1
-        kind = _kind(spec, origin)
+        kind = _kind(spec, layers, origin)
         expected, _ = self._cheap.get(kind, (None, None))
         if expected == told:
             return
@@ -62,9 +64,11 @@ class Starts:
             raise self._refused(spec, wrong)
         _remember(self._cheap, kind, (told, origin), KINDS)
 
-    def check_full(self, spec: SandboxSpec, found: Fingerprint, origin: object = None) -> None:
+    def check_full(
+        self, spec: SandboxSpec, found: Fingerprint, layers: tuple[Layer, ...] = (), origin: object = None
+    ) -> None:
         """As ``check``, with a full fingerprint."""
-        kind = _kind(spec, origin)
+        kind = _kind(spec, layers, origin)
         wrong = _never(found, spec)
         found = _compared(found, spec)
         expected, _ = self._full.get(kind, (found, None))
@@ -84,20 +88,18 @@ class Starts:
         )
 
 
-def _kind(spec: SandboxSpec, origin: object) -> _Kind:
+def _kind(spec: SandboxSpec, layers: tuple[Layer, ...], origin: object) -> _Kind:
     own = bool(spec.machine_id)
-    return spec.template, spec.limits, spec.network, spec.hostname, spec.volumes, own, id(origin)
+    return spec.template, spec.limits, spec.network, spec.hostname, spec.volumes, own, layers, id(origin)
 
 
 def _compared(found: Fingerprint, spec: SandboxSpec) -> Fingerprint:
     """Without what can differ between two clean starts: keys, which the kernel counts together where two sandboxes have
     come to have the same ids outside, and what the host has mounted below a volume by now.
     """
-    lines = {part.name: part.lines for part in found.parts if part.name != "keys"}
+    lines: dict[PartName, tuple[str, ...]] = {part.name: part.lines for part in found.parts if part.name != "keys"}
     below = tuple(f"{_escaped(volume.target)}/" for volume in spec.volumes)
-    lines["mounts"] = (
-        tuple(line for line in lines["mounts"] if not line.startswith(below)) if below else lines["mounts"]
-    )
+    lines["mounts"] = tuple(line for line in lines["mounts"] if not below or not line.startswith(below))
     return fingerprint_of(lines, full=found.full)
 
 
