@@ -67,7 +67,8 @@ def line(path):
     return (path, oct(s.st_mode), s.st_uid, s.st_gid, time, what, same, attributes)
 for top in (b'/data', b'/etc', b'/home', b'/usr/local/kept'):
     for directory, names, files in os.walk(top):
-        for name in sorted(names + files): print(line(os.path.join(directory, name)))
+        for name in sorted(names + files):
+            if name != b'machine-id': print(line(os.path.join(directory, name)))  # each sandbox has its own
     if os.path.exists(top): print(line(top))
 print(oct(os.lstat('/').st_mode), os.stat('/data/sparse').st_blocks * 512 < 1 << 20)
 """
