@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import select
@@ -224,3 +225,26 @@ def test_the_terminal_is_given_back_when_we_are_told_to_end(terminal: Terminal) 
         assert termios.tcgetattr(terminal.theirs) == terminal.before
     finally:
         terminal.close()
+
+
+@pytest.mark.parametrize("form", [(), ("--full",)], ids=["cheap", "full"])
+def test_two_starts_have_the_same_fingerprint(proofbox: Run, tmp_path: Path, form: tuple[str, ...]) -> None:
+    """In two processes; and as JSON it has the lines that a difference is found by."""
+    root = tmp_path / "root"
+    for name in ("dev", "etc", "proc", "tmp"):
+        (root / name).mkdir(parents=True)
+    (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
+    store = {"PROOFBOX_HOME": str(tmp_path / "home")}
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)
+    assert proofbox("template", "import", str(root), "--name", "small", **store).returncode == 0
+    first, second = (proofbox("sandbox", "fingerprint", "small", *form, **store) for _ in range(2))
+    if b"refused" in first.stderr:
+        pytest.skip(first.stderr.decode())
+    assert (first.returncode, first.stderr) == (0, b"")
+    assert first.stdout == second.stdout
+    told = json.loads(proofbox("sandbox", "fingerprint", "small", *form, "--json", **store).stdout)
+    assert told["digest"] == first.stdout.decode().split()[-1]
+    assert told["full"] == bool(form)
+    assert [part["name"] for part in told["parts"]][:2] == ["files", "processes"]
+    assert any(line.startswith("/etc/passwd ") for line in told["parts"][0]["lines"]) == bool(form)

@@ -173,6 +173,35 @@ async def _shell(template: str, given: dict[str, Any]) -> int:
     return _status(result)
 
 
+@sandbox.command()
+@click.argument("template")
+@_box_options
+@click.option("--full", is_flag=True, help="Every file and setting, not only what can be counted.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with all lines instead of a table.")
+def fingerprint(template: str, full: bool, as_json: bool, **given: Any) -> int:
+    """Tells what a new sandbox of TEMPLATE is, part by part, before anything runs in it.
+
+    Two sandboxes that start alike have the same digests: of one form, on one host. See docs/clean-start.md.
+    """
+    import anyio
+
+    return anyio.run(_fingerprint, template, full, as_json, given)
+
+
+async def _fingerprint(template: str, full: bool, as_json: bool, given: dict[str, Any]) -> int:
+    import msgspec
+
+    async with _open(template, given) as box:
+        found = await box.fingerprint(full)
+    if as_json:
+        click.echo(msgspec.json.encode({"digest": found.digest, **msgspec.to_builtins(found)}))
+        return 0
+    for part in found.parts:
+        click.echo(f"{part.name:12} {part.digest[:16]} {len(part.lines):7}")
+    click.echo(found.digest)
+    return 0
+
+
 async def _stream(job: Command) -> CommandResult:
     from proofbox.cli import terminal
 
