@@ -401,6 +401,7 @@ class Pool:
         cwd: str | None = None,
         volumes: Sequence[Volume] | None = None,
         hostname: str | None = None,
+        seed: str | int | None = None,
     ) -> AbstractContextManager[Sandbox]:
         def make() -> AbstractAsyncContextManager[api.Sandbox]:
             return self._inner.claim(
@@ -413,6 +414,7 @@ class Pool:
                 cwd=cwd,
                 volumes=volumes,
                 hostname=hostname,
+                seed=seed,
             )
 
         return _Opened(make, Sandbox, self._loop)

@@ -77,6 +77,18 @@ async def test_a_member_that_was_killed_is_handed_to_nobody(host: Host) -> None:
         await until(lambda: of.stats().ready == of.stats().wanted)
 
 
+async def test_who_asks_for_a_seed_gets_a_sandbox_of_that_seed(host: Host) -> None:
+    """Members have identities of their own, so none of them serves."""
+    found = []
+    async with host.pool(size=(1, 1)) as of:
+        assert (await of.ready(60)).ready == 1
+        for seed in (7, 7, None):
+            async with of.claim(seed=seed) as box:
+                found.append((await box.run("cat /proc/sys/kernel/random/boot_id")).stdout)
+        assert (of.stats().other, of.stats().hits) == (2, 1)
+    assert found[0] == found[1] != found[2]
+
+
 async def test_claims_from_all_sides_are_served_and_limits_hold(host: Host) -> None:
     """Forty claims, eight at a time: each has its own sandbox with the limits of the pool, and all are gone in the
     end.

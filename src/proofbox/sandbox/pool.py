@@ -83,6 +83,7 @@ class Pool:
         cwd: str | None = None,
         volumes: Sequence[Volume] | None = None,
         hostname: str | None = None,
+        seed: str | int | None = None,
     ) -> AbstractAsyncContextManager[Sandbox]:
         """A sandbox for the length of the ``async with``, as from ``Host.open_sandbox``: a member that has answered
         just now, else one that is made now. Nobody else has had it, nobody else gets it.
@@ -101,6 +102,7 @@ class Pool:
             "cwd": cwd,
             "volumes": volumes,
             "hostname": hostname,
+            "seed": seed,
         }
         differing = {name: value for name, value in given.items() if value is not None}
         return self._claim(replace(self._asked, **differing) if differing else self._asked, cold)
@@ -161,7 +163,8 @@ class Pool:
             yield self._factory.box(order, life)
         finally:
             self._tally.claimed -= 1
-            await life.end()
+            with paused():  # nor for the end of it
+                await life.end()
 
     async def _warm(self, order: Order) -> Life | None:
         """The oldest member that answers, its clocks started; None if there is none, or if it is not what is wanted."""
