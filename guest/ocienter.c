@@ -304,6 +304,19 @@ static void make_writable_layer(void)
         hand_out_layer();
 }
 
+/* runc 1.1 makes links in /dev by their names, before the root is the sandbox's: were /dev a link of the template's, they
+ * would be made where it leads, on the host. */
+static void refuse_links(void)
+{
+    static const char *const places[] = {"rootfs/dev", "rootfs/proc"};
+    struct stat found;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (lstat(places[i], &found) == 0 && !S_ISDIR(found.st_mode)) {
+            errno = ENOTDIR;
+            fail("mount on the template's", places[i] + strlen("rootfs"));
+        }
+}
+
 /* The bundle is seen at the stage: a short path, which the sandbox's ids may walk wherever the bundle lies. */
 static void mount_root(void)
 {
@@ -324,6 +337,7 @@ static void mount_root(void)
             stack(first, i, number++);
             first = i;
         }
+    refuse_links();
 }
 
 /*
