@@ -168,11 +168,23 @@ static const char *kept_name(const char *name)
     return NULL;
 }
 
+/* With root's mark too where we may set it: older kernels need that, see ocienter.c. */
+static void make_opaque(int directory)
+{
+    check(fsetxattr(directory, OPAQUE, "y", 1, 0), "set attribute of");
+    if (fsetxattr(directory, "trusted.overlay.opaque", "y", 1, 0) < 0 && errno != EPERM && errno != ENOTSUP)
+        fail("set attribute of");
+}
+
 static void copy_attribute(int from, int to, const char *name)
 {
     const char *kept = kept_name(name);
     if (!kept)
         return;
+    if (strcmp(kept, OPAQUE) == 0) {
+        make_opaque(to);
+        return;
+    }
     ssize_t size = fgetxattr(from, name, value, sizeof value);
     check(size, "read attribute of");
     if (strcmp(kept, "security.capability") == 0)
@@ -181,7 +193,7 @@ static void copy_attribute(int from, int to, const char *name)
         inner_list(size);
     if (fsetxattr(to, kept, value, (size_t)size, 0) == 0)
         return;
-    if (strcmp(kept, OPAQUE) == 0 || (errno != EOPNOTSUPP && errno != EPERM && errno != ENOSPC && errno != EINVAL))
+    if (errno != EOPNOTSUPP && errno != EPERM && errno != ENOSPC && errno != EINVAL)
         fail("set attribute of");
     job.attributes++;
 }
@@ -320,7 +332,7 @@ static void copy_directory(const struct stat *found, int from_directory, int to_
         } else {
             struct timespec times[2] = {above.st_atim, above.st_mtim};
             if (is_opaque(from))
-                check(fsetxattr(to, OPAQUE, "y", 1, 0), "set attribute of");
+                make_opaque(to);
             check(futimens(to, times), "set times of");
         }
     }

@@ -26,6 +26,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 
 /* mounts.c: a detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that maps its ids. */
 int mounts_open_tree(const char *path, int userns);
@@ -246,6 +247,15 @@ static void make_upper(const char *upper, const char *below)
     check(utimensat(AT_FDCWD, upper, times, 0), "own", upper);
 }
 
+/*
+ * Before Linux 6.6 a tmpfs has none. Root can do with the other kind of marks there, which its layers have as well; for
+ * others a directory in place of one that was removed cannot be made.
+ */
+static bool takes_user_attributes(void)
+{
+    return setxattr("layer/written", "user.proofbox", "", 0, 0) == 0 && removexattr("layer/written", "user.proofbox") == 0;
+}
+
 /* The layers from `first` to before `last` are of one target, the `number`th: below a part of the writable layer. */
 static void stack(int first, int last, int number)
 {
@@ -263,7 +273,8 @@ static void stack(int first, int last, int number)
     snprintf(work, sizeof work, "layer/work%d", number);
     make_upper(upper, place);
     check(mkdir(work, 0700), "make directory", work);
-    snprintf(options + used, sizeof options - used, ",upperdir=%s,workdir=%s,userxattr", upper, work);
+    snprintf(options + used, sizeof options - used, ",upperdir=%s,workdir=%s%s", upper, work,
+             plan.ids && !takes_user_attributes() ? "" : ",userxattr");
     char target[4096 + 16];
     snprintf(target, sizeof target, "rootfs%s", plan.layers[first].target);
     check(mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", plan.layers[first].target);

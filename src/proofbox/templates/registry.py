@@ -19,6 +19,9 @@ RETRIES: Final = 3
 """For failures that skopeo takes for passing ones."""
 
 LOOK_UP_SECONDS: Final = 120.0
+COPY_SECONDS: Final = 4 * 3600.0
+"""A registry that stands still must not hold who waits for the same image for ever."""
+
 POLICIES: Final = ("/etc/containers/policy.json", "~/.config/containers/policy.json")
 
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:_\[\]/-]{0,500}")
@@ -64,7 +67,7 @@ def look_up(reference: str) -> Named:
 
 def copy(named: Named, target: Path) -> None:
     """Copies that image as it is into the new directory ``target``. Raises as ``look_up``; remove ``target`` then."""
-    _skopeo(named.repository, "copy", "--quiet", source=named.reference, target=f"dir:{target}")
+    _skopeo(named.repository, "copy", "--quiet", source=named.reference, target=f"dir:{target}", timeout=COPY_SECONDS)
 
 
 def parse(reference: str) -> tuple[str, str, str]:
@@ -91,9 +94,7 @@ def is_loopback(repository: str) -> bool:
         return host == "localhost"
 
 
-def _skopeo(
-    repository: str, verb: str, *options: str, source: str, target: str | None = None, timeout: float | None = None
-) -> bytes:
+def _skopeo(repository: str, verb: str, *options: str, source: str, target: str | None = None, timeout: float) -> bytes:
     program = shutil.which("skopeo")
     if program is None:
         raise Refused("pull from a registry", ("the program skopeo is missing: apt install skopeo",))

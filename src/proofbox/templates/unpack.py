@@ -95,6 +95,8 @@ class NewTree(newtree.NewTree):
         for parts in self._opaque:
             with self._opened(parts, make=True) as directory:
                 os.setxattr(directory, OPAQUE, b"y")
+                if os.geteuid() == 0:  # what root mounts on kernels before 6.6 looks for, see guest/ocienter.c
+                    os.setxattr(directory, f"trusted.{OPAQUE.removeprefix('user.')}", b"y")
 
     def _reach(self, parts: Parts) -> Parts:
         """Where that directory is, after the links of the layers below; its parents are not made yet."""
