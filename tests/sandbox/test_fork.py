@@ -378,6 +378,23 @@ async def test_a_snapshot_is_a_template_that_others_lie_over(host: Host) -> None
     assert store.resolve("tests/first").digest == first.digest
 
 
+async def test_a_long_line_of_snapshots_is_made_flat(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound they become one layer over the template at the bottom; what was removed on the way stays so."""
+    monkeypatch.setattr("proofbox.sandbox.fork.DEPTH_MOST", 2)
+    template = "host"
+    for number in range(1, 6):
+        async with host.open_sandbox(template) as box:
+            await output(box, f"mkdir -p /w/d; rm -f /w/{number - 1} /etc/hostname; touch /w/{number} /w/d/{number}")
+            await output(box, f"test {number} != 4 || {{ rm -r /w/d; mkdir /w/d; }}")
+            made = await box.snapshot()
+        assert sum(layer.target == "/" for layer in made.layers) <= 3
+        template = made.digest
+    async with host.open_sandbox(template) as box:
+        assert (
+            await output(box, "ls /w /w/d; test -e /etc/hostname || echo removed") == "/w:\n5\nd\n\n/w/d:\n5\nremoved"
+        )
+
+
 async def test_what_cannot_be_kept_is_said(host: Host) -> None:
     """A socket is left out and counted; a tree too deep to be walked is refused, and nothing of it is left."""
     async with host.open_sandbox() as box:

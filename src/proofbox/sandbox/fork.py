@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,8 +24,8 @@ from proofbox.runtime.contract import Below
 from proofbox.sandbox.given import as_count
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order
-from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture
-from proofbox.templates.store import check_name, open_store
+from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture, copy_directory, prune
+from proofbox.templates.store import OVER, OVER_LAYERS, check_name, open_store
 from proofbox.templates.unpack import Notes
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ async def snapshot(life: Life, template: Template, name: str | None) -> Template
     finally:
         state.release()
     try:
+        template = await _made_flat(captured, template)
         return await anyio.to_thread.run_sync(_keep, captured, template, life.spec.id, name)
     finally:
         captured.release()
@@ -212,14 +214,35 @@ async def _in_one(state: Stack, template: Template) -> Captured:
     return await capture(state.layers, template)
 
 
+async def _made_flat(captured: Captured, template: Template) -> Template:
+    """What a snapshot is to lie over. A line of snapshots that is as long as one may be becomes part of it."""
+    own = len(template.layers) - int(template.facts.get(OVER_LAYERS, len(template.layers)))
+    snapshots = template.layers[:own]
+    deepest = max(Counter(layer.target for layer in snapshots).values(), default=0)
+    if deepest < DEPTH_MOST:
+        return template
+    bottom = msgspec.structs.replace(
+        template, layers=template.layers[own:], digest=template.facts[OVER], facts={}, name=template.facts[OVER]
+    )
+    numbers = targets(template)
+    for layer in snapshots:
+        await copy_directory(Path(layer.source), captured.directory / str(numbers.index(layer.target)))
+    await prune(captured.directory, bottom)
+    return bottom
+
+
 def _keep(captured: Captured, template: Template, sandbox: str, name: str | None) -> Template:
     store = open_store()
-    layers = []
-    for number, target in enumerate(targets(template)):
-        part = captured.directory / str(number)
-        top = next((layer.source for layer in template.layers if layer.target == target), None)
-        if top is None or _says_something(part, Path(top)):
-            layers.append((target, store.put_layer(_mover(part))))
+    told = [
+        number
+        for number, target in enumerate(targets(template))
+        if _says_something(captured.directory / str(number), _on_top(template, target))
+    ]
+    # None is left out before the last one: by their order the targets are mounted, /usr before what is below it.
+    parts = targets(template)[: max(told, default=0) + 1]
+    layers = [
+        (target, store.put_layer(_mover(captured.directory / str(number)))) for number, target in enumerate(parts)
+    ]
     left_out = captured.left_out
     facts = {"snapshot_of": sandbox}
     if left_out.sockets:
@@ -231,9 +254,16 @@ def _keep(captured: Captured, template: Template, sandbox: str, name: str | None
     )
 
 
+def _on_top(template: Template, target: str) -> Path:
+    return Path(next(layer.source for layer in template.layers if layer.target == target))
+
+
 def _says_something(part: Path, below: Path) -> bool:
     """Whether a layer is more than an empty directory like the one that it lies on."""
-    if any(part.iterdir()):
+    try:
+        if any(part.iterdir()):
+            return True
+    except PermissionError:  # closed to its own owner: that says enough
         return True
     mine, other = part.stat(), below.stat()
     if os.geteuid() == 0 and (mine.st_uid, mine.st_gid) != (other.st_uid, other.st_gid):

@@ -132,21 +132,32 @@ async def capture(layers: Sequence[Written | Captured], template: Template) -> C
             sockets += left_out.sockets
             attributes += left_out.attributes
         if len(layers) > 1:
-            await prune_layer(directory, _by_number(template))
+            await prune(directory, template)
         return Captured(directory, LeftOut(sockets, attributes), stack.pop_all())
 
 
-def _by_number(template: Template) -> Iterator[tuple[int, str]]:
-    for number, target in enumerate(targets(template)):
-        yield from ((number, layer.source) for layer in template.layers if layer.target == target)
+async def prune(layer: Path, template: Template) -> None:
+    """Removes from a layer what hides nothing of a template that it will lie over; as an overlay would show it."""
+    parts = [
+        (number, each.source)
+        for number, target in enumerate(targets(template))
+        for each in template.layers
+        if each.target == target
+    ]
+    await prune_layer(layer, parts)
+
+
+async def copy_directory(source: Path, into: Path) -> LeftOut:
+    """Copies a kept layer below what a directory holds already. As ``host.layers.copy_layer``."""
+    descriptor = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return await copy_layer(descriptor, into, 0)
+    finally:
+        os.close(descriptor)
 
 
 async def _copy(layer: Written | Captured, into: Path) -> LeftOut:
     if isinstance(layer, Written):
         return await copy_layer(layer.descriptor, into, layer.base)
-    source = os.open(layer.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        now, before = await copy_layer(source, into, 0), layer.left_out
-        return LeftOut(now.sockets + before.sockets, now.attributes + before.attributes)
-    finally:
-        os.close(source)
+    now, before = await copy_directory(layer.directory, into), layer.left_out
+    return LeftOut(now.sockets + before.sockets, now.attributes + before.attributes)

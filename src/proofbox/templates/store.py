@@ -40,6 +40,7 @@ ENV: Final[Mapping[str, str]] = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sb
 """The environment of a template that brings none."""
 OVER: Final = "over"
 """The fact that names the template at the bottom of one that was made over another."""
+OVER_LAYERS: Final = "over_layers"
 
 
 class Store:
@@ -104,7 +105,7 @@ class Store:
             env=dict(env),
             cwd=cwd,
             user=user,
-            facts=dict(facts) | ({} if over is None else {OVER: _bottom(over)}),
+            facts=dict(facts) | ({} if over is None else _over_facts(over)),
         )
         try:
             self._record(template)
@@ -342,8 +343,12 @@ class Store:
         sync_directory(self._templates)
 
 
-def _bottom(template: Template) -> str:
-    return template.facts.get(OVER, template.digest)
+def _over_facts(over: Template) -> dict[str, str]:
+    """The template at the bottom, and how many of the layers are its own: they come last."""
+    return {
+        OVER: over.facts.get(OVER, over.digest),
+        OVER_LAYERS: over.facts.get(OVER_LAYERS, str(len(over.layers))),
+    }
 
 
 def check_name(name: str) -> None:
