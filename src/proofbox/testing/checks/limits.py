@@ -211,7 +211,7 @@ async def test_waiting_uses_no_cpu_time(open_box: OpenBox) -> None:
 async def test_a_command_ends_when_its_tree_has_used_its_cpu_time(open_box: OpenBox) -> None:
     """Also where nobody lived long enough to be seen, or waits for children; the sandbox and others in it go on."""
     async with open_box(limits=Limits(command_cpu_time=0.3)) as box:
-        other = await box.start("sleep 2; exit 5", cpu_time=600)
+        other = await box.start("sleep 1; exit 5", cpu_time=600)
         for text in ("while :; do (:); done", "trap '' CHLD; while :; do /bin/true; done"):
             outcome = (await box.run(text, timeout=60)).outcome
             assert isinstance(outcome, HitLimit), outcome
