@@ -224,6 +224,55 @@ def test_a_layer_that_leaves_its_root_is_refused(store: Store, tmp_path: Path, w
         store.resolve("made")
 
 
+def raw(kind: bytes, content: bytes, name: str = "x") -> bytes:
+    """One block of an archive, header and content, as it stands."""
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, len(content)
+    padding = b"\0" * (-len(content) % 512)
+    return info.tobuf(tarfile.GNU_FORMAT) + content + padding
+
+
+def pax(key: bytes, value: bytes) -> bytes:
+    """An extended header that says this."""
+    record = b" %s=%s\n" % (key, value)
+    length = len(record) + 2
+    length = len(record) + len(str(length))
+    return raw(tarfile.XHDTYPE, str(length).encode() + record)
+
+
+ABSURD = {
+    "a huge header": raw(tarfile.XHDTYPE, b"0" * (2 << 20)) + raw(b"0", b""),
+    "a huge name": raw(tarfile.GNUTYPE_LONGNAME, b"n" * (2 << 20)) + raw(b"0", b""),
+    "headers about headers": raw(tarfile.GNUTYPE_LONGNAME, b"n\0") * 3000 + raw(b"0", b""),
+    "a name that no file can have": raw(tarfile.GNUTYPE_LONGNAME, b"n" * 300 + b"\0") + raw(b"0", b""),
+    "a null in a name": pax(b"path", b"a\0b") + raw(b"0", b""),
+    "a null in a link": pax(b"linkpath", b"a\0b") + raw(tarfile.SYMTYPE, b""),
+    "a link to nothing": raw(tarfile.SYMTYPE, b""),
+    "an unknown kind": raw(b"Z", b""),
+}
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_an_absurd_archive_is_refused_and_not_believed(store: Store, tmp_path: Path, what: str) -> None:
+    """Headers that would fill the memory, that never end, or that say what no file system can hold."""
+    path = tmp_path / "absurd.tar"
+    path.write_bytes(ABSURD[what] + b"\0" * 1024)
+    with pytest.raises(InvalidInput):
+        import_path(store, path, "made")
+    assert list(store.layers) == []
+    assert not list((store.home / "making").iterdir())
+
+
+def test_a_time_beyond_all_measure_is_cut(store: Store, tmp_path: Path) -> None:
+    """It is no reason to refuse an image."""
+    path = tmp_path / "late.tar"
+    path.write_bytes(
+        pax(b"mtime", b"1e300") + raw(b"0", b"") + pax(b"mtime", b"-5") + raw(b"0", b"", "y") + b"\0" * 1024
+    )
+    made = import_path(store, path, "made")
+    assert (Path(made.layers[0].source) / "y").stat().st_mtime == 0
+
+
 def test_a_blob_that_is_not_what_its_digest_says_is_refused(store: Store, tmp_path: Path) -> None:
     """Each of manifest, configuration and layer, changed by a byte, and a layer whose content is another than told."""
     layout = Layout(tmp_path / "image")

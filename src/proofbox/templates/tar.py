@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -30,6 +31,21 @@ OPAQUE: Final = b".wh..wh..opq"
 RESERVED: Final = b".wh..wh."
 """What else the file system that had these marks first kept for itself."""
 
+HEADER_MOST: Final = 1 << 20
+"""Bytes of one extended header; the kernel takes 64 KiB of attributes and 4 KiB of path."""
+GLOBAL_MOST: Final = 100
+
+_EXTENDED: Final = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+_ABSURD: Final = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP)
+"""What the kernel says of names and links that nobody can have, and not of a full or broken disk."""
+_TIME_MOST: Final = 1 << 33
+
 _XATTR: Final = "SCHILY.xattr."
 _TYPES: Final = {
     tarfile.DIRTYPE: stat.S_IFDIR,
@@ -56,10 +72,11 @@ def unpack_layer(blob: IO[bytes], what: str, diff_id: str, top: Path, below: Bel
     ``top`` then.
     """
     notes = Notes()
-    with reported(what), unpacked(blob) as stream:
-        hashed = _Hashed(stream)
+    with reported(what), unpacked(blob) as content:
+        hashed = _Hashed(content)
+        stream = cast(IO[bytes], hashed)
         with (
-            tarfile.open(fileobj=cast(IO[bytes], hashed), mode="r|", errors="surrogateescape") as archive,
+            tarfile.open(fileobj=stream, mode="r|", errors="surrogateescape", tarinfo=_Member) as archive,
             NewTree(top, notes, below) as layer,
         ):
             while (member := archive.next()) is not None:
@@ -74,11 +91,30 @@ def unpack_layer(blob: IO[bytes], what: str, diff_id: str, top: Path, below: Bel
 
 @contextmanager
 def reported(what: str) -> Iterator[None]:
-    """What the libraries raise for a broken archive becomes ``InvalidInput``."""
+    """What the libraries and the kernel raise for an archive that is broken or absurd becomes ``InvalidInput``."""
     try:
         yield
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except InvalidInput:
+        raise
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError) as error:
         raise InvalidInput(f"import of {what}: not a whole tar archive: {error}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"import of {what}: its headers are about headers about headers, too many times") from error
+    except OSError as error:
+        if error.errno not in _ABSURD:
+            raise
+        raise InvalidInput(f"import of {what}: {error.strerror}") from error
+
+
+class _Member(tarfile.TarInfo):
+    """An entry whose extended headers have a limit: they are read into memory whole."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in _EXTENDED and self.size > HEADER_MOST:
+            raise tarfile.ReadError(f"a header of {self.size} bytes (at most {HEADER_MOST})")
+        if len(archive.pax_headers) > GLOBAL_MOST:
+            raise tarfile.ReadError(f"more than {GLOBAL_MOST} global headers")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return] # no public method is asked before
 
 
 @contextmanager
@@ -149,6 +185,8 @@ def _entry(member: tarfile.TarInfo) -> Entry:
     kind = stat.S_IFREG if hard or member.isreg() else _TYPES.get(member.type, 0)
     if not kind:
         raise InvalidInput(f"import: {member.name!r} has the unknown tar type {member.type!r}")
+    if member.issym() and not member.linkname:
+        raise InvalidInput(f"import: {member.name!r} is a link to nothing")
     return Entry(
         os.fsencode(member.name),
         kind | member.mode & 0o7777,
@@ -157,7 +195,7 @@ def _entry(member: tarfile.TarInfo) -> Entry:
         os.fsencode(member.linkname) if hard or member.issym() else b"",
         hard,
         _attributes(member),
-        int(member.mtime * 1_000_000_000),
+        int(max(0, min(member.mtime, _TIME_MOST)) * 1_000_000_000),
     )
 
 
@@ -176,12 +214,12 @@ def _opened_tar(source: Path) -> Iterator[tarfile.TarFile]:
         zstd = file.read(4) == ZSTD
         file.seek(0)
         if not zstd:
-            with tarfile.open(fileobj=file, mode="r:*", errors="surrogateescape") as archive:
+            with tarfile.open(fileobj=file, mode="r:*", errors="surrogateescape", tarinfo=_Member) as archive:
                 yield archive
             return
         with (
             _unpacking(file) as stream,
-            tarfile.open(fileobj=stream, mode="r|", errors="surrogateescape") as archive,
+            tarfile.open(fileobj=stream, mode="r|", errors="surrogateescape", tarinfo=_Member) as archive,
         ):
             yield archive
 
