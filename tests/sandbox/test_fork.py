@@ -12,8 +12,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
+from proofbox import sync
 from proofbox.errors import InvalidInput, Refused, SandboxLost, StoreFailed
 from proofbox.host import layers
 from proofbox.model.limits import MIB, Limits
@@ -460,6 +462,27 @@ async def test_memory_is_not_carried_over_and_other_runtimes_refuse(host: Host, 
             async with box.fork():
                 pass
         assert box.live
+
+
+def forks_without_a_loop(runtime: str) -> None:
+    """The same calls, as plain context managers."""
+    with sync.open_sandbox(runtime=runtime) as box:
+        box.write("/w", "parent")
+        with box.fork() as (child,):
+            child.write("/w", "child")
+            assert box.read("/w") == b"parent"
+        box.freeze()
+        with box.fork(2) as children:
+            assert [child.read("/w") for child in children] == [b"parent", b"parent"]
+        assert (box.frozen, box.live) == (True, False)
+        template = box.snapshot()
+    with sync.open_sandbox(template, runtime=runtime) as copy:
+        assert copy.read("/w") == b"parent"
+
+
+async def test_the_synchronous_facade_forks_too(host: Host) -> None:
+    """In a thread of its own, as code without an event loop has it."""
+    await anyio.to_thread.run_sync(forks_without_a_loop, host.runtime_name)
 
 
 CLIENT = """

@@ -118,14 +118,25 @@ def _asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _watch_trio(fd: int, callback: Callable[[], None], ready: Callable[[Any], Awaitable[None]]) -> Stop:
+    stopped = False
+
     async def serve() -> None:
         # A descriptor of its own: trio breaks down if one that it waits for is closed under it, as the caller may.
         mine = os.dup(fd)
         try:
             while True:
                 await ready(mine)
+                if stopped:  # a wait that was over already is not cancelled any more
+                    return
                 callback()
         finally:
             os.close(mine)
 
-    return Background(serve, f"proofbox watch of descriptor {fd}").cancel
+    watching = Background(serve, f"proofbox watch of descriptor {fd}")
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        watching.cancel()
+
+    return stop
