@@ -139,6 +139,11 @@ async def test_archives_are_unpacked_by_add_alone(copies: Builds, tmp_path: Path
     assert text(template, "x/file") == "inner"
     assert found(template, "y/a.tar.gz")
     assert text(template, "z/file") == "inner"
+    copies.add("plain", "no archive " * 100)
+    copies.add("empty")
+    template = await copies("FROM scratch\nADD plain empty /x/")
+    assert text(template, "x/plain") == "no archive " * 100
+    assert text(template, "x/empty") == ""
     with tarfile.open(copies.context / "evil.tar", "w") as made:
         made.add(copies.context / "inner/file", arcname="../../outside")
     with pytest.raises(InvalidInput, match="leaves the tree"):

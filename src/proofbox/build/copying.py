@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 import stat
-import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from proofbox.build.plan import CopyFiles
 from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Entry, Parts
 from proofbox.templates.below import Below, Found
-from proofbox.templates.tar import tar_entries
+from proofbox.templates.tar import is_tar, tar_entries
 from proofbox.templates.tree import content_digest
 from proofbox.templates.unpack import NewTree, Notes
 from proofbox.templates.view import View, names_of
@@ -178,7 +177,7 @@ def _items(match: Parts, origin: View, ignored: Ignored, to: Parts, inside: bool
         return
     if not stat.S_ISDIR(found.found.st_mode):
         target = (*to, match[-1]) if inside else to
-        unpacks = copy.unpack and stat.S_ISREG(found.found.st_mode) and _is_archive(found)
+        unpacks = copy.unpack and stat.S_ISREG(found.found.st_mode) and is_tar(Path(os.fsdecode(found.path)))
         yield from [_item(to, found, copy.mode, archive=True)] if unpacks else _one(target, found, copy.mode)
         return
     if to:
@@ -213,13 +212,6 @@ def _item(path: Parts, found: Found, mode: int | None, *, archive: bool = False)
         return Item(path, kind, link=os.readlink(found.path), mtime=found.found.st_mtime_ns)
     mode = stat.S_IFMT(kind) | (stat.S_IMODE(kind) if mode is None else mode)
     return Item(path, mode, source=found.path, archive=archive, mtime=found.found.st_mtime_ns)
-
-
-def _is_archive(found: Found) -> bool:
-    try:
-        return tarfile.is_tarfile(os.fsdecode(found.path))
-    except OSError:
-        return False
 
 
 def _text(path: Parts) -> str:

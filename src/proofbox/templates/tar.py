@@ -164,6 +164,15 @@ def _put_of_layer(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarI
         _put_member(layer, archive, member)
 
 
+def is_tar(source: Path) -> bool:
+    """Whether a file begins as an archive that can be unpacked. Raises ``OSError`` if it cannot be read."""
+    try:
+        with reported(str(source)), _opened_tar(source):
+            return True
+    except InvalidInput:
+        return False
+
+
 def tar_entries(source: Path, prefix: bytes) -> Iterator[tuple[Entry, IO[bytes] | None]]:
     """What a tar holds, one entry after the other, for being put below ``prefix``. Raises as ``unpack_tar``."""
     with reported(str(source)), _opened_tar(source) as archive:
