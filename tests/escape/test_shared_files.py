@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
+import socket
 from pathlib import Path
 
 import anyio
-import pytest
 from tests.escape.conftest import Inside
 
 from proofbox.model.spec import Volume
@@ -54,10 +53,8 @@ async def test_a_volume_is_read_and_nothing_else(inside: Inside, tmp_path: Path)
             'fcntl.fcntl(os.open("/vol/file", 0), 1024, 0)\ntime.sleep(60)\'',
             user=inside.user,
         )
-        began = time.monotonic()
         with anyio.fail_after(30):
             await anyio.to_thread.run_sync(lambda: file.open("r+").close())
-        assert time.monotonic() - began < 30
         assert not (await held.kill()).ok
     assert (file.stat(), os.listxattr(file)) == before
     assert [path.name for path in shared.iterdir()] == ["file"]
@@ -68,11 +65,8 @@ SOCKETS = {
 }
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="the one id inside is the caller's own: the socket is its own, too")
-async def test_a_socket_in_a_volume_is_closed_to_those_it_is_not_open_to(inside: Inside, tmp_path: Path) -> None:
-    """A volume with a socket of mode 0600 in it (of an engine, say): the sandbox's root is not the host's."""
-    import socket
-
+async def test_a_socket_in_a_volume_is_open_to_whom_its_mode_lets(inside: Inside, tmp_path: Path) -> None:
+    """Read-only does not close it (an engine's, say): the sandbox's root owns it, and gets through; others do not."""
     for above in (tmp_path, *tmp_path.parents[:2]):
         above.chmod(0o755)
     (tmp_path / "shared").mkdir()
@@ -83,5 +77,4 @@ async def test_a_socket_in_a_volume_is_closed_to_those_it_is_not_open_to(inside:
         path.chmod(0o600)
         async with inside.open_box(volumes=(Volume(str(tmp_path / "shared"), "/vol"),)) as box:
             told = await inside.outcomes(SOCKETS, box)
-    if inside.user is not None:
-        assert told == {"connect": "EACCES"}
+    assert told == {"connect": "EACCES" if inside.user else "done"}
