@@ -57,6 +57,22 @@ static void put_protocols(struct lines *l)
     }
 }
 
+static void put_interfaces(struct lines *l)
+{
+    struct reader r;
+    char *line;
+    if (reader_open(&r, "self/net/dev"))
+        while ((line = reader_next(&r))) {
+            char *name = next_word(&line);
+            if (!strchr(name, ':') || strchr(name, '|'))
+                continue;
+            line_begin(l, PART_NETWORK);
+            line_text(l, "interface");
+            line_text(l, name);
+            line_end(l);
+        }
+}
+
 /* A table of the kernel's, without the columns that only count. `wanted` are the columns that stay, in order. */
 static void put_table(struct lines *l, u8 part, const char *path, const char *name, const char *wanted)
 {
@@ -234,6 +250,7 @@ int file_fingerprint(struct operation *op)
         line_copy(&l, PART_IPC, "sysvipc/shm", 1, "shm");
         line_copy(&l, PART_IPC, "sysvipc/sem", 1, "sem");
         line_copy(&l, PART_IPC, "sysvipc/msg", 1, "msg");
+        put_interfaces(&l);
         line_copy(&l, PART_NETWORK, "self/net/fib_trie", 0, "ip");
         line_copy(&l, PART_NETWORK, "self/net/if_inet6", 0, "ip6");
         put_table(&l, PART_NETWORK, "self/net/route", "route", "012367");

@@ -95,8 +95,11 @@ char *reader_next(struct reader *r)
 
 char *next_word(char **at)
 {
-    char *word = *at + strspn(*at, " \t");
-    char *end = word + strcspn(word, " \t");
+    char *word = *at, *end;
+    while (*word == ' ' || *word == '\t')
+        word++;
+    for (end = word; *end && *end != ' ' && *end != '\t'; end++)
+        ;
     *at = end + (*end != 0);
     *end = 0;
     return word;
