@@ -85,4 +85,9 @@ struct k_cap_data {
 };
 #define K_CAP_VERSION_3 0x20080522u
 
+/* Threat: the kernel shows an owner that has no id in this namespace as this number, which is also somebody's in here.
+   A directory that is made to look like it must not become his: it is root's. */
+enum { NOT_MAPPED = 65534 };
+static inline uid_t owner_inside(uid_t shown) { return shown == NOT_MAPPED ? 0 : shown; }
+
 #endif

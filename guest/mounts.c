@@ -178,7 +178,8 @@ static void make_upper(const char *upper, const char *top)
 
     check(mkdir(upper, 0755), "make upper directory", upper);
     check(stat(top, &below), "look at layer", top);
-    if (chown(upper, below.st_uid, below.st_gid) < 0 && errno != EINVAL && errno != EPERM) /* no id of the sandbox's */
+    uid_t user = owner_inside(below.st_uid), group = owner_inside(below.st_gid);
+    if (chown(upper, user, group) < 0 && errno != EINVAL && errno != EPERM) /* no id of the sandbox's */
         launch_fail("own upper directory", upper);
     check(chmod(upper, below.st_mode & 07777), "own upper directory", upper);
     struct timespec times[2] = {below.st_atim, below.st_mtim};

@@ -240,7 +240,7 @@ static void make_upper(const char *upper, const char *below)
     struct stat top;
     check(stat(below, &top), "find", below);
     check(mkdir(upper, 0700), "make directory", upper);
-    if (chown(upper, top.st_uid, top.st_gid) < 0 && errno != EINVAL && errno != EPERM) /* no id of ours */
+    if (chown(upper, owner_inside(top.st_uid), owner_inside(top.st_gid)) < 0 && errno != EINVAL && errno != EPERM) /* no id of ours */
         fail("own", upper);
     check(chmod(upper, top.st_mode & 07777), "own", upper);
     struct timespec times[2] = {top.st_atim, top.st_mtim};
