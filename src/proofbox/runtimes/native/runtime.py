@@ -297,7 +297,7 @@ class NativeRuntime(_Read):
 
 
 def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
-    """The channel and the status socket, our end and the other one of each. Two descriptors here for each sandbox."""
+    """The channel and the status socket, our end and the other one of each; its layer comes later."""
     made: list[socket.socket] = []
     try:
         made += socket.socketpair()
@@ -306,7 +306,7 @@ def _sockets(ident: str) -> tuple[socket.socket, socket.socket, socket.socket, s
         for each in made:
             each.close()
         raise CreateFailed(
-            f"sandbox {ident}: socketpair: {error.strerror} (each sandbox holds two descriptors here; see ulimit -n)",
+            f"sandbox {ident}: socketpair: {error.strerror} (each sandbox holds three descriptors here; see ulimit -n)",
             "socketpair",
         ) from error
     return made[0], made[1], made[2], made[3]
