@@ -12,6 +12,7 @@ from tests.native.conftest import Box, OpenBox, gone
 
 from proofbox.host.idmap import find_ids
 from proofbox.host.subids import Lent, NotLent, lent_ids
+from proofbox.kit.tree import remove_tree
 from proofbox.model.limits import Limits
 from proofbox.testing.needs import alive_outside
 
@@ -96,3 +97,16 @@ except OSError as error:
         assert errno == 11
         assert 15 <= made <= 36
         assert await two.run("for n in 1 2 3 4 5 6 7 8; do sleep 0.01 & done; wait; echo on") == (0, "on\n")
+
+
+def test_what_others_inside_own_can_be_removed(lent: Lent, tmp_path: Path) -> None:
+    """Directories that only one of the lent ids may enter, as a copy of what a sandbox wrote has them."""
+    ids = find_ids()
+    (tmp_path / "kept/his").mkdir(parents=True)
+    (tmp_path / "kept/his/file").touch(mode=0o600)
+    (tmp_path / "kept/his").chmod(0o700)
+    ids.own(tmp_path / "kept/his", 33)
+    with pytest.raises(PermissionError):
+        list((tmp_path / "kept/his").iterdir())
+    remove_tree(tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.host.subids import Extent, Lent, NotLent, lent_ids, make_namespace, run_inside
+from proofbox.kit import tree
 
 RANGE: Final = 65_536
 LOWEST: Final = 0x2000_0000
@@ -121,6 +122,16 @@ def _find() -> Ids:
         return Ids(False, uid, gid, namespace=make_namespace(lent, uid, gid), lent=lent)
     except NotLent as error:
         return Ids(False, uid, gid, f"{refused} and {error}")
+
+
+def _remove_inside(path: str) -> None:
+    namespace = find_ids().namespace
+    if namespace < 0:
+        raise PermissionError(f"{path} holds what belongs to another user")
+    run_inside(namespace, ["rm", "-rf", "--one-file-system", "--", path])
+
+
+tree.as_root = _remove_inside
 
 
 def no_range(root: Path = Path("/")) -> str:

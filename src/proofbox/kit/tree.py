@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -15,6 +16,19 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     """
     if not os.path.lexists(path):
         return
+    try:
+        _remove(path)
+    except PermissionError:
+        if as_root is None or os.geteuid() == 0:
+            raise
+        as_root(os.fspath(path))
+
+
+as_root: Callable[[str], None] | None = None
+"""Removes a tree in which ids that are lent to this user own something; who knows of such ids sets it."""
+
+
+def _remove(path: str | os.PathLike[str]) -> None:
     if os.geteuid() != 0:
         _open_up(path)
     if sys.version_info >= (3, 12):
