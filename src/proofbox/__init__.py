@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from proofbox.build.api import build_template
     from proofbox.errors import (
         BrokenTask,
         BuildFailed,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from proofbox.sandbox.trees import TreeInfo
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
+    "proofbox.build.api": ("build_template",),
     "proofbox.errors": (
         "BrokenTask",
         "BuildFailed",
@@ -142,6 +144,7 @@ __all__ = [
     "Volume",
     "Walls",
     "Workspace",
+    "build_template",
     "difference",
     "open_pool",
     "open_sandbox",

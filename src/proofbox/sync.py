@@ -15,10 +15,11 @@ method does is said in ``proofbox.sandbox.api``: signatures, results and errors 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from proofbox.errors import InvalidInput, SandboxLost
 from proofbox.kit.thread import Loop, loop_of_process
@@ -36,6 +37,10 @@ from proofbox.sandbox.pool import FILLING, KEEP
 from proofbox.sandbox.pool_stats import PoolStats
 from proofbox.sandbox.result import CommandResult
 from proofbox.sync_files import Files
+
+if TYPE_CHECKING:
+    from proofbox.build.events import Tell
+    from proofbox.build.recipe import Recipe
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -160,6 +165,45 @@ def open_pool(
         )
 
     return _Opened(make, Pool)
+
+
+def build_template(
+    source: Recipe | str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    context: str | os.PathLike[str] | None = None,
+    args: Mapping[str, str] | None = None,
+    bases: Mapping[str, str] | None = None,
+    target: str | None = None,
+    network: Network | None = None,
+    limits: Limits | None = None,
+    fresh: bool = False,
+    repull: bool = False,
+    runtime: str | None = None,
+    level: Level = "container",
+    tell: Tell | None = None,
+) -> Template:
+    """``proofbox.build_template``, waited for. ``tell`` is called in the loop's thread."""
+    from proofbox.build.api import build_template as build
+
+    async def built() -> Template:
+        return await build(
+            source,
+            name,
+            context=context,
+            args=args,
+            bases=bases,
+            target=target,
+            network=network,
+            limits=limits,
+            fresh=fresh,
+            repull=repull,
+            runtime=runtime,
+            level=level,
+            tell=tell,
+        )
+
+    return loop_of_process().call(built)
 
 
 class Connection:

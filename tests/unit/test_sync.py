@@ -16,6 +16,7 @@ import pytest
 
 import proofbox
 from proofbox import sync, sync_files
+from proofbox.build.api import build_template
 from proofbox.errors import FileFailed, InvalidInput, OperationFailed, SandboxLost
 from proofbox.model.outcome import Exited, Killed
 from proofbox.runtime import registry
@@ -78,6 +79,7 @@ def test_the_ways_in_have_the_same_signatures() -> None:
     """They take the same arguments."""
     assert inspect.signature(sync.open_sandbox).parameters == inspect.signature(host.open_sandbox).parameters
     assert inspect.signature(sync.open_pool).parameters == inspect.signature(host.open_pool).parameters
+    assert inspect.signature(sync.build_template) == inspect.signature(build_template)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class Wanted:
     repull: bool = False
 
 
-def _quiet(event: Event) -> None:
+def quiet(event: Event) -> None:
     """Nobody listens."""
 
 
@@ -47,7 +47,7 @@ async def build(
     wanted: Wanted,
     name: str | None = None,
     *,
-    tell: Tell = _quiet,
+    tell: Tell = quiet,
     host: Callable[[], Awaitable[Host]] = Host.local,
 ) -> Template:
     """The template that ``recipe`` says, in this user's store, called ``name`` afterwards if that is given.

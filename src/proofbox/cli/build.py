@@ -11,7 +11,6 @@ from proofbox.cli import options, parse
 
 if TYPE_CHECKING:
     from proofbox.build.events import Event
-    from proofbox.build.recipe import Recipe
     from proofbox.model.template import Template
     from proofbox.sandbox.host import Host
 
@@ -102,6 +101,7 @@ def lock(name: str) -> None:
 async def _build(context: Path, name: str | None, fresh: bool, given: dict[str, Any]) -> Template:
     import anyio
 
+    from proofbox.build.api import read_recipe
     from proofbox.build.builder import Wanted, build
     from proofbox.sandbox.host import Host
 
@@ -113,31 +113,15 @@ async def _build(context: Path, name: str | None, fresh: bool, given: dict[str, 
             hosts.append(found)
         return hosts[0]
 
+    file = given["file"] or context / "Dockerfile"
+    recipe = read_recipe(file, target=given["target"], network=given["network"], limits=given["limits"])
     wanted = Wanted(context=context, args=given["args"], bases=given["bases"], fresh=fresh, repull=given["repull"])
     try:
-        return await build(_recipe(context, given), wanted, name, tell=_show, host=host)
+        return await build(recipe, wanted, name, tell=_show, host=host)
     finally:
         with anyio.CancelScope(shield=True):
             for opened in hosts:
                 await opened.aclose()
-
-
-def _recipe(context: Path, given: dict[str, Any]) -> Recipe:
-    from dataclasses import replace
-
-    from proofbox.build import dockerfile, toml
-    from proofbox.errors import InvalidInput
-
-    file = given["file"] or context / "Dockerfile"
-    if file.suffix == ".toml":
-        recipe = toml.load(file)
-    else:
-        try:
-            recipe = dockerfile.parse(file.read_text("utf-8"), file.name, target=given["target"])
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{file}: {error}") from error
-    limits = given["limits"].over(recipe.limits) if given["limits"] else recipe.limits
-    return replace(recipe, network=given["network"] or recipe.network, limits=limits)
 
 
 def _show(event: Event) -> None:
