@@ -505,7 +505,7 @@ anyio.run(main, sys.argv[1])
 """
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.03, 0.1, 0.25])
+@pytest.mark.parametrize("moment", [0.0, 0.05, 0.2])
 def test_kill_9_at_any_moment_leaves_no_process(host: Host, moment: float, home: Path, tmp_path: Path) -> None:
     """The client is killed while it copies, forks, freezes and snapshots: all its processes end, and what it was making
     is removed by the next who makes something.
