@@ -27,7 +27,7 @@ def source(tmp_path: Path) -> Path:
     (made / "one").write_text("one")
     (made / "inner/file").write_text("inner")
     for path in (*tmp_path.parents[:2], tmp_path, made, made / "inner"):
-        path.chmod(0o777 if path.is_relative_to(made) else 0o755)
+        path.chmod(0o777 if path.is_relative_to(made) else path.stat().st_mode | 0o055)
     for path in (made / "one", made / "inner/file"):
         path.chmod(0o666)
     return made

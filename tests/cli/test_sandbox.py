@@ -236,7 +236,7 @@ def test_two_starts_have_the_same_fingerprint(proofbox: Run, tmp_path: Path, for
     (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n")
     store = {"PROOFBOX_HOME": str(tmp_path / "home")}
     for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)
     assert proofbox("template", "import", str(root), "--name", "small", **store).returncode == 0
     first, second = (proofbox("sandbox", "fingerprint", "small", *form, **store) for _ in range(2))
     if b"refused" in first.stderr:

@@ -19,7 +19,7 @@ LIMITS = Limits(disk=8 << 20, inodes=1000)
 def make(root: Path, links: dict[str, str]) -> Template:
     """A root with the host's /usr, and links in place of some of its directories."""
     for above in (root, *root.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)
     top = root / "template"
     for name in (*DIRECTORIES, "usr"):
         if name not in links:

@@ -38,7 +38,7 @@ ATTEMPTS = {
 async def test_a_volume_is_read_and_nothing_else(inside: Inside, tmp_path: Path) -> None:
     """Not written by any way, not locked against the host's own programs, and no step leads up out of it."""
     for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)
     shared = tmp_path / "shared"
     shared.mkdir()
     file = shared / "file"
@@ -68,7 +68,7 @@ SOCKETS = {
 async def test_a_socket_in_a_volume_is_open_to_whom_its_mode_lets(inside: Inside, tmp_path: Path) -> None:
     """Read-only does not close it (an engine's, say): the sandbox's root owns it, and gets through; others do not."""
     for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+        above.chmod(above.stat().st_mode | 0o055)
     (tmp_path / "shared").mkdir()
     path = tmp_path / "shared/socket"
     with socket.socket(socket.AF_UNIX) as listener:

@@ -19,6 +19,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="as another user the suite itself is the test"),
 ]
 
+TOP = Path(__file__).resolve().parents[2]
+
 NOBODY = 54321
 """An id that no account has: the host lends it no ids, so that there is one user inside."""
 
@@ -59,7 +61,7 @@ def _run(uid: int, words: list[str]) -> subprocess.CompletedProcess[str]:
                 "PATH": os.environ["PATH"],
                 "HOME": str(home),
                 "TMPDIR": str(home),
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "PYTHONPATH": os.pathsep.join([str(TOP), *(path for path in sys.path if path)]),
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PROOFBOX_GUEST": str(guest_path()),
                 "PROOFBOX_STATE": f"{home}/state",

