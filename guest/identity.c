@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void check(long result, const char *step, const char *what)
 {
@@ -22,9 +23,10 @@ static void put_file(const char *path, const char *text)
     close(fd);
 }
 
-/* Over a file that is there: a template without one has nobody who would read it. */
+/* Read-only over a file that is there: a template without one has nobody who would read it. */
 static void show(int root, const char *path, const char *source)
 {
+    struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY};
     struct k_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
     struct stat found;
     int target = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
@@ -34,6 +36,7 @@ static void show(int root, const char *path, const char *source)
     if (!fstat(target, &found) && S_ISREG(found.st_mode)) {
         int tree = (int)syscall(SYS_open_tree, AT_FDCWD, source, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
         check(tree, "open", source);
+        check(syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH, &readonly, sizeof readonly), "make read-only", source);
         check(syscall(SYS_move_mount, tree, "", target, "", K_MOVE_MOUNT_F_EMPTY_PATH | K_MOVE_MOUNT_T_EMPTY_PATH),
               "attach", path);
         close(tree);
@@ -41,17 +44,18 @@ static void show(int root, const char *path, const char *source)
     close(target);
 }
 
-/* On a file system of their own, which counts for no limit, and read-only for everybody inside. */
+/* On the stage, which is this much larger for them: another file system would cost as much as all the rest of them. */
+size_t mounts_identity_size(const struct launch_request *request)
+{
+    return request->machine_id && request->boot_id ? 2 * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
 void mounts_identity(int root, const struct launch_request *request)
 {
-    if (!request->machine_id || !request->boot_id)
+    if (!mounts_identity_size(request))
         return;
-    check(mkdir("/identity", 0755), "make directory", "/identity");
-    check(mount("proofbox", "/identity", "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=16k,mode=0755"), "mount", "/identity");
-    put_file("/identity/machine-id", request->machine_id);
-    put_file("/identity/boot_id", request->boot_id);
-    check(mount(NULL, "/identity", NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL),
-          "make read-only", "/identity");
-    show(root, "/etc/machine-id", "/identity/machine-id");
-    show(root, "/proc/sys/kernel/random/boot_id", "/identity/boot_id");
+    put_file("/machine-id", request->machine_id);
+    put_file("/boot_id", request->boot_id);
+    show(root, "/etc/machine-id", "/machine-id");
+    show(root, "/proc/sys/kernel/random/boot_id", "/boot_id");
 }

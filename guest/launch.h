@@ -162,6 +162,8 @@ void mounts_open_trees(const struct launch_request *request, struct trees *trees
 void mounts_root(const struct launch_request *request, const struct trees *trees);
 /* identity.c: shows what only this sandbox has. On the stage; `root` is the sandbox's, with its /proc. */
 void mounts_identity(int root, const struct launch_request *request);
+/* Bytes of the stage that this takes. */
+size_t mounts_identity_size(const struct launch_request *request);
 /* Enters a directory of `root` that must not be a link; makes it if it is missing. */
 void mounts_enter(int root, const char *name);
 void mounts_dev(const struct launch_setup *setup);

@@ -147,8 +147,8 @@ void mounts_leave_host(void)
 static void limit_stage(const struct launch_request *request)
 {
     char options[128];
-    snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu", (unsigned long long)request->disk,
-             (unsigned long long)request->inodes);
+    unsigned long long size = request->disk ? request->disk + mounts_identity_size(request) : 0; /* 0 is no limit */
+    snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu", size, (unsigned long long)request->inodes);
     check(mount(NULL, "/", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, options), "limit writable layer", options);
 }
 

@@ -10,8 +10,10 @@ import msgspec
 from proofbox.model.outcome import Usage
 
 
-def with_space(usage: Usage, layer: str | int | None) -> Usage:
+def with_space(usage: Usage, layer: str | int | None, ours: int = 0) -> Usage:
     """``usage`` with what is written there: the root directory of a process (``/proc/PID/root``), or a descriptor.
+
+    ``ours``: pages that are ours, and not the sandbox's.
 
     As it was where the process is gone, or is none that we may look into.
     """
@@ -26,5 +28,5 @@ def with_space(usage: Usage, layer: str | int | None) -> Usage:
         full = "disk"
     elif found.f_files and not found.f_ffree:
         full = "inodes"
-    disk = (found.f_blocks - found.f_bfree) * found.f_frsize
+    disk = max(0, found.f_blocks - found.f_bfree - ours) * found.f_frsize
     return msgspec.structs.replace(usage, disk=disk, full=full)

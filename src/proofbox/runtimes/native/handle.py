@@ -34,6 +34,8 @@ class NativeHandle:
     channel: socket.socket | None
     affinity: tuple[int, ...] = ()
     """The processors that it is asked to keep to, where no control group sees to it; none for all."""
+    ours: int = 0
+    """Pages of its layer's file system that are ours: its machine id and boot id."""
     pid: int = 0
     id_base: int = 0
     ready: bool = False

@@ -50,6 +50,9 @@ ENDING: Final = 64
 """Sandboxes that are ended at one time by one event loop: a thousand steps in one pass of it would hold up all others,
 and each of them waits for the kernel most of the time."""
 
+IDENTITY_PAGES: Final = 2
+"""As guest/identity.c takes them, over the limit on disk."""
+
 _ending: RunVar[anyio.Semaphore] = RunVar("proofbox_native_ending")
 
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
@@ -67,7 +70,8 @@ class _Read:
     async def usage(self, handle: Handle) -> Usage:
         """The counters of its control groups, and what its writable layer holds."""
         mine = _of(handle)
-        counted = with_space(cgroup_apply.usage(mine.plan), None if mine.layer is None else mine.layer.descriptor)
+        layer = None if mine.layer is None else mine.layer.descriptor
+        counted = with_space(cgroup_apply.usage(mine.plan), layer, mine.ours)
         held = self._processors.held(mine.id)
         return msgspec.structs.replace(counted, processors=held) if held else counted
 
@@ -262,7 +266,8 @@ class NativeRuntime(_Read):
         channel.setblocking(False)
         status.setblocking(False)
         affinity = chosen if "cpuset" not in plan.by_controller else ()
-        return NativeHandle(spec.id, plan, launcher, status, channel, affinity), message, (guest, reporter)
+        ours = IDENTITY_PAGES if spec.machine_id and spec.boot_id else 0
+        return NativeHandle(spec.id, plan, launcher, status, channel, affinity, ours), message, (guest, reporter)
 
     def _chosen(self, spec: SandboxSpec) -> tuple[tuple[int, ...], tuple[tuple[str, str], ...]]:
         """The processors of a sandbox whose limit leaves it fewer than there are, and what it is shown of them."""
