@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -42,8 +42,9 @@ class Stated(FakeRuntime):
 
 
 @pytest.fixture
-def stated() -> Iterator[list[str]]:
+async def stated() -> AsyncIterator[list[str]]:
     """Names that a test registers; taken back in the end. Our own runtimes of an isolating level are out of the way."""
+    await registry.close()  # what other tests have used of them is ended, not dropped
     names: list[str] = []
     for own, (level, _) in registry.BUILT_IN.items():
         if level != "none":
