@@ -31,6 +31,7 @@ esac
 case $kernel in *-linux-gnu-linux-gnu) kernel=${kernel%-linux-gnu} ;; esac
 # Fewer mappings: each costs every fork and every exit of a sandbox's processes.
 layout=-Wl,-z,noseparate-code
+case $cc in *ziglang*) layout= ;; esac # its linker knows no such option
 case "${CFLAGS:-}" in *-fsanitize*) static= ;; esac
 
 mkdir -p "$(dirname -- "$out")"
