@@ -13,6 +13,7 @@ from proofbox.model.spec import Level
 from proofbox.runtime import registry
 from proofbox.runtime.contract import Missing, Probe
 from proofbox.runtimes.fake import FakeRuntime
+from proofbox.sandbox.host import _hosts
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,8 @@ class Stated(FakeRuntime):
 @pytest.fixture
 async def stated() -> AsyncIterator[list[str]]:
     """Names that a test registers; taken back in the end. Our own runtimes of an isolating level are out of the way."""
-    await registry.close()  # what other tests have used of them is ended, not dropped
+    for host in list(_hosts.values()):  # what other tests have used of them is ended, not dropped
+        await host.aclose()
     names: list[str] = []
     for own, (level, _) in registry.BUILT_IN.items():
         if level != "none":
