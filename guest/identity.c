@@ -8,12 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        launch_fail(step, what);
-}
-
 static void put_file(const char *path, const char *text)
 {
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);

@@ -147,6 +147,12 @@ _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_net
 /* Ends the sandbox that is being made, with the step's name. errno says why. */
 _Noreturn void launch_fail(const char *step, const char *what);
 
+static inline void check(long result, const char *step, const char *what)
+{
+    if (result < 0)
+        launch_fail(step, what);
+}
+
 /* mounts.c, mounts_dev.c */
 /* A detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that its ids are mapped
  * through, where its file system can do that. */

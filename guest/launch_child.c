@@ -24,12 +24,6 @@
 static char message[LAUNCH_MESSAGE_MAX + 1];
 static int sync_socket = -1, channel = -1, status = -1, layer = -1;
 
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        launch_fail(step, what);
-}
-
 /* The launcher's next message and its descriptors, at most `most` of them; how many there were. */
 static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size_t most)
 {

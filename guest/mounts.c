@@ -15,12 +15,6 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        launch_fail(step, what);
-}
-
 int mounts_open_tree(const char *path, int userns)
 {
     unsigned flags = K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC;

@@ -8,12 +8,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        launch_fail(step, what);
-}
-
 /* What is mounted there is looked for by its name. */
 void mounts_enter(int root, const char *name)
 {
