@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from proofbox.errors import Refused
 from proofbox.sandbox.host import Host
+from proofbox.testing.needs import skip_unless_required
 from proofbox.verify.function import FunctionVerifier
 
 
@@ -16,6 +18,17 @@ def pytest_configure() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and it would stay so in all that tests start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@asynccontextmanager
+async def open_host(name: str) -> AsyncIterator[Host]:
+    """This machine with that runtime; the test is skipped with the reason where it does not run and need not."""
+    try:
+        found = await Host.local(name)
+    except Refused as refused:
+        skip_unless_required(name, refused)
+    yield found
+    await found.aclose()
 
 
 @pytest.fixture(scope="module")

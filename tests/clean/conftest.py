@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import open_host
 
-from proofbox.errors import Refused
 from proofbox.model.fingerprint import Fingerprint
 from proofbox.model.template import Layer, Template
 from proofbox.sandbox.host import Host
-from proofbox.testing.needs import skip_unless_required
 
 DIRECTORIES = ("dev", "home/user", "proc", "root", "run", "sys", "tmp", "usr/lib", "usr/share/data", "var")
 FILES = {
@@ -81,12 +80,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module", params=["native", "crun"])
 async def host(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Host]:
     """Each of the runtimes that this machine has."""
-    try:
-        found = await Host.local(request.param)
-    except Refused as refused:
-        skip_unless_required(request.param, refused)
-    yield found
-    await found.aclose()
+    async with open_host(request.param) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import open_host
 
-from proofbox.errors import Refused
 from proofbox.host.seccomp.policy import machine, numbers
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
 from proofbox.sandbox.result import CommandResult
-from proofbox.testing.needs import skip_unless_required
 
 RUNTIMES = ("native", "crun", "runc")
 USERS = (None, "nobody") if os.geteuid() == 0 else (None,)
@@ -176,12 +175,8 @@ def unchanged(witness: Witness) -> Iterator[None]:
 @pytest.fixture(scope="package", params=RUNTIMES)
 async def host(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncIterator[Host]:
     """This machine with that runtime."""
-    try:
-        host = await Host.local(request.param)
-    except Refused as refused:
-        skip_unless_required(request.param, refused)
-    yield host
-    await host.aclose()
+    async with open_host(request.param) as found:
+        yield found
 
 
 @pytest.fixture(scope="package")

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.conftest import open_host
 
-from proofbox.errors import CreateFailed, Refused, SandboxLost
+from proofbox.errors import CreateFailed, SandboxLost
 from proofbox.host import cgroup
 from proofbox.host.owner import Owner, dead_owners
 from proofbox.model.limits import MIB, Limits
@@ -49,12 +50,8 @@ anyio.run(main)
 @pytest.fixture(params=["crun", "runc"])
 async def host(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Host]:
     """This machine with one of the two; skipped with the reason where it does not run."""
-    try:
-        found = await Host.local(request.param)
-    except Refused as refused:
-        pytest.skip(str(refused))
-    yield found
-    await found.aclose()
+    async with open_host(request.param) as found:
+        yield found
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from tests.conftest import open_host
 
 from proofbox import sync
 from proofbox.errors import InvalidInput, Refused, SandboxLost, StoreFailed
@@ -23,7 +24,6 @@ from proofbox.sandbox import stack
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
-from proofbox.testing.needs import skip_unless_required
 from proofbox.testing.orphans import adopting, children, settled
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
@@ -112,12 +112,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module", params=["native", "crun"])
 async def host(request: pytest.FixtureRequest, anyio_backend: str, home: Path) -> AsyncIterator[Host]:
     """This machine with one of them; skipped with the reason where it does not run."""
-    try:
-        found = await Host.local(request.param)
-    except Refused as refused:
-        skip_unless_required(request.param, refused)
-    yield found
-    await found.aclose()
+    async with open_host(request.param) as found:
+        yield found
 
 
 async def output(box: Sandbox, command: str) -> str:

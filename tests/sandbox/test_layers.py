@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.conftest import open_host
 
-from proofbox.errors import Refused
 from proofbox.kit.tree import remove_tree
 from proofbox.model.template import Layer, Template
 from proofbox.sandbox.host import Host
@@ -24,12 +24,8 @@ pytestmark = [pytest.mark.container, pytest.mark.anyio]
 @pytest.fixture(params=["native", "crun"])
 async def host(request: pytest.FixtureRequest) -> AsyncIterator[Host]:
     """This machine with one of them; skipped with the reason where it does not run."""
-    try:
-        found = await Host.local(request.param)
-    except Refused as refused:
-        pytest.skip(str(refused))
-    yield found
-    await found.aclose()
+    async with open_host(request.param) as found:
+        yield found
 
 
 @pytest.fixture

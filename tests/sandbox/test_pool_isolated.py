@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator
 
 import anyio
 import pytest
+from tests.conftest import open_host
 from tests.sandbox.test_pool import until
 
-from proofbox.errors import Refused
 from proofbox.model.limits import Limits
 from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
-from proofbox.testing.needs import skip_unless_required
 
 pytestmark = pytest.mark.container
 
@@ -23,12 +22,8 @@ pytestmark = pytest.mark.container
 @pytest.fixture
 async def host() -> AsyncIterator[Host]:
     """This machine with the native runtime."""
-    try:
-        made = await Host.local("native")
-    except Refused as refused:
-        skip_unless_required("native", refused)
-    yield made
-    await made.aclose()
+    async with open_host("native") as made:
+        yield made
 
 
 async def seen(box: Sandbox) -> list[str]:
