@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from proofbox.errors import StoreFailed
+from proofbox.kit.durable import sync_directory
 from proofbox.model.ids import digest
 
 
@@ -55,12 +56,3 @@ def get_blob(root: Path, name: str) -> bytes:
     if digest(data) != name:
         raise StoreFailed(f"the output {path} is damaged: its digest is {digest(data)}")
     return data
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable. Raises ``OSError``."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -15,10 +15,11 @@ from typing import Final
 import msgspec
 
 from proofbox.errors import InvalidInput, StoreFailed
+from proofbox.kit.durable import sync_directory
 from proofbox.model.ids import check_run_id
 from proofbox.model.run import FORMAT, RunRecord
 from proofbox.model.trace import Event, Payload
-from proofbox.store.blobs import get_blob, sync_directory
+from proofbox.store.blobs import get_blob
 from proofbox.store.log import LogReader
 from proofbox.store.writer import Writer, open_writer
 

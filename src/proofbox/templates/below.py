@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Parts
 from proofbox.templates.tree import OPAQUE, is_whiteout
+
+LINKS_MOST: Final = 40
+"""Links that one path may go through, as in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,36 @@ class Found:
 
     path: bytes
     found: os.stat_result
+
+
+def follow(
+    parts: Sequence[bytes], find: Callable[[Parts], Found | None], *, last: bool = True, said: str = ""
+) -> Parts:
+    """The path without links and dots, as ``find`` shows them; what it does not show is taken as it is.
+
+    ``last``: a link at the end counts too. Raises ``InvalidInput``, which begins with ``said``, for links without end.
+    """
+    done: Parts = ()
+    todo = list(parts)
+    links = 0
+    while todo:
+        name = todo.pop(0)
+        if name in (b"", b"."):
+            continue
+        if name == b"..":
+            done = done[:-1]
+            continue
+        found = find((*done, name)) if todo or last else None
+        if found is None or not stat.S_ISLNK(found.found.st_mode):
+            done = (*done, name)
+            continue
+        links += 1
+        if links > LINKS_MOST:
+            raise InvalidInput(f"{said}{os.fsdecode(b'/'.join(parts))!r} goes through more than {LINKS_MOST} links")
+        target = os.readlink(found.path)
+        done = () if target.startswith(b"/") else done
+        todo = [*target.split(b"/"), *todo]
+    return done
 
 
 class Below:

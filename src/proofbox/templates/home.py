@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import secrets
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from proofbox.errors import StoreFailed
+from proofbox.kit.durable import sync_directory
 from proofbox.kit.lock import try_lock
 from proofbox.kit.tree import remove_tree
 
@@ -60,29 +60,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         sync_directory(path.parent)
     finally:
         making.unlink(missing_ok=True)
-
-
-def sync_directory(path: Path) -> None:
-    """What was renamed into or out of the directory ``path`` is so after a power failure."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def sync_file_system(path: Path) -> None:
-    """All that was written to the file system of the directory ``path`` is on the disk when this returns.
-
-    One call, and not one for each of the many files of a tree. Raises ``OSError``, also for a write that failed before.
-    """
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if ctypes.CDLL(None, use_errno=True).syncfs(directory):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
-    finally:
-        os.close(directory)
 
 
 @contextlib.contextmanager

@@ -25,9 +25,10 @@ from typing import Final
 import msgspec
 
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
+from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Layer, Template
 from proofbox.templates import host
-from proofbox.templates.home import data_home, private_directory, sweep_workshops, sync_directory, write_atomically
+from proofbox.templates.home import data_home, private_directory, sweep_workshops, write_atomically
 from proofbox.templates.layers import Layers
 from proofbox.templates.memo import Memo
 from proofbox.templates.pins import Pins

@@ -15,11 +15,8 @@ from typing import Final
 from proofbox.errors import InvalidInput
 from proofbox.kit import newtree
 from proofbox.kit.newtree import Entry, Parts, split
-from proofbox.templates.below import Below
+from proofbox.templates.below import Below, Found, follow
 from proofbox.templates.tree import OPAQUE, OVERLAY, attributes, walk
-
-LINKS: Final = 40
-"""Links that one path may go through below, as in the kernel."""
 
 IDS: Final = 65_536
 NOBODY: Final = 65_534
@@ -102,29 +99,12 @@ class NewTree(newtree.NewTree):
         """Where that directory is, after the links of the layers below; its parents are not made yet."""
         known = self._reached.get(parts)
         if known is None:
-            known = self._reached[parts] = self._follow(parts)
+            known = self._reached[parts] = follow(parts, self._lower, said="import: ")
         return known
 
-    def _follow(self, parts: Parts) -> Parts:
-        done: Parts = ()
-        todo = list(parts)
-        links = 0
-        while todo:
-            name = todo.pop(0)
-            if name == b"..":
-                done = done[:-1]
-                continue
-            below = None if self._has((*done, name)) else self._below.find((*done, name))
-            if below is None or not stat.S_ISLNK(below.found.st_mode):
-                done = (*done, name)
-                continue
-            links += 1
-            if links > LINKS:
-                raise InvalidInput(f"import: {os.fsdecode(b'/'.join(parts))!r} goes through more than {LINKS} links")
-            target = os.readlink(below.path)
-            done = () if target.startswith(b"/") else done
-            todo = [part for part in target.split(b"/") if part not in (b"", b".")] + todo
-        return done
+    def _lower(self, parts: Parts) -> Found | None:
+        """What the layers below show there, unless this one has something there itself."""
+        return None if self._has(parts) else self._below.find(parts)
 
     def _made(self, directory: int, parts: Parts) -> None:
         super()._made(directory, parts)

@@ -7,13 +7,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template
-from proofbox.templates.below import Below, Found
-
-LINKS_MOST = 40
-"""As in the kernel."""
+from proofbox.templates.below import Below, Found, follow
 
 
 class View:
@@ -58,27 +54,7 @@ class View:
 
         Raises ``InvalidInput`` for links without end.
         """
-        done: Parts = ()
-        todo = list(parts)
-        links = 0
-        while todo:
-            name = todo.pop(0)
-            if name in (b"", b"."):
-                continue
-            if name == b"..":
-                done = done[:-1]
-                continue
-            found = self.find((*done, name)) if todo or last else None
-            if found is None or not stat.S_ISLNK(found.found.st_mode):
-                done = (*done, name)
-                continue
-            links += 1
-            if links > LINKS_MOST:
-                raise InvalidInput(f"{os.fsdecode(b'/'.join(parts))!r} goes through more than {LINKS_MOST} links")
-            target = os.readlink(found.path)
-            done = () if target.startswith(b"/") else done
-            todo = [*target.split(b"/"), *todo]
-        return done
+        return follow(parts, self.find, last=last)
 
     def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
         """Everything there and below, directories before what they hold, without following links."""
