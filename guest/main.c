@@ -4,6 +4,7 @@
 #include "layers.h"
 #include "ocienter.h"
 #include "userns.h"
+#include "vmenter.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@ static const struct face faces[] = {
     {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
     {"userns", userns_main},
+    {"vm-enter", vmenter_main},
     {"keep-layers", keeplayers_main},
     {"copy-layer", copylayer_main},
     {"prune-layer", prunelayer_main},

@@ -5,14 +5,13 @@
  */
 #include "ocienter.h"
 
+#include "enter.h"
 #include "frame.h"
 #include "launch_sys.h"
 #include "userns.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -52,35 +51,6 @@ static struct {
     int layer_count, volume_count, group_count, frozen_count;
     char **program;
 } plan = {.userns = -1, .status = -1};
-
-static _Noreturn void fail(const char *step, const char *what)
-{
-    send_fatal(CHANNEL, step, what, errno);
-    _exit(1);
-}
-
-static void check(long result, const char *step, const char *what)
-{
-    if (result < 0)
-        fail(step, what);
-}
-
-static void write_file(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    check(fd, "open", path);
-    check(write(fd, text, strlen(text)), "write", path);
-    close(fd);
-}
-
-/* Ends us with our parent from here on. It forgets that when credentials change. */
-static void die_with_parent(void)
-{
-    check(prctl(PR_SET_PDEATHSIG, SIGKILL), "set parent death signal", "");
-    struct pollfd channel = {.fd = CHANNEL, .events = 0};
-    if (poll(&channel, 1, 0) > 0 && channel.revents & (POLLHUP | POLLERR))
-        _exit(1); /* the client died before the signal was set */
-}
 
 static void add_layer(struct layer *layers, int *count, const char *target, const char *source)
 {
@@ -366,17 +336,6 @@ static void fix_cgroups(void)
         fail("make read-only", "/sys/fs/cgroup");
 }
 
-/* Root of a user namespace: of the client's, whose ids are mapped; or alone in one, where our one id stands for root's. */
-static void become_root(void)
-{
-    if (plan.userns >= 0) {
-        check(userns_enter(plan.userns), "enter user namespace", "");
-        check(setgroups(0, NULL), "drop groups", ""); /* the host's groups would go on to count inside */
-        return;
-    }
-    check(userns_alone(), "make user namespace", "");
-}
-
 /* crun gives its standard descriptors to the sandbox's root, whatever they are. The host's /dev/null must not be one of
  * them: its mode could be changed from inside. So they are pipes of this sandbox's own. */
 static _Noreturn void run_program(int complaint)
@@ -397,13 +356,8 @@ static _Noreturn void run_program(int complaint)
 /* Init of the PID namespace around the runtime: when it ends, for whatever reason, the kernel ends all the others. */
 static _Noreturn void init(int complaint)
 {
-    int status;
     die_with_parent();
-    for (int i = 0; i < plan.group_count; i++) {
-        char path[4200];
-        snprintf(path, sizeof path, "%s/cgroup.procs", plan.groups[i]);
-        write_file(path, "0");
-    }
+    join_groups(plan.groups, plan.group_count);
     fix_cgroups();
     check(mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount proc", "");
     pid_t program = fork();
@@ -412,46 +366,7 @@ static _Noreturn void init(int complaint)
         run_program(complaint);
     close(complaint);
     close(CHANNEL); /* the guest's end is the guest's alone: its end must be seen at once */
-    for (;;) {
-        pid_t ended = waitpid(-1, &status, 0);
-        if (ended == program)
-            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-        if (ended < 0 && errno != EINTR)
-            _exit(1);
-    }
-}
-
-static volatile sig_atomic_t inner;
-
-static void end_inner(int signal_number)
-{
-    (void)signal_number;
-    if (inner > 0)
-        kill((pid_t)inner, SIGKILL);
-}
-
-/* Waits until init and with it every process of the sandbox is gone. What the runtime complained of meanwhile is told. */
-static int await_end(pid_t pid, int complaint)
-{
-    char text[COMPLAINT_MAX];
-    size_t used = 0;
-    ssize_t size;
-    int status;
-    while ((size = read(complaint, text + used, sizeof text - 1 - used)) != 0) {
-        if (size < 0 && errno != EINTR)
-            break;
-        used += size > 0 ? (size_t)size : 0;
-        if (used == sizeof text - 1)
-            used = 0; /* a flood of words is not kept */
-    }
-    text[used] = 0;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return 1;
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    if (code == 1 && used)
-        send_fatal(CHANNEL, plan.program[0], text, 0); /* 1 and words is the runtime's own failure: the guest ends with other codes, and silently */
-    return code;
+    reap_until(program);
 }
 
 /* Nothing can be told before this. */
@@ -460,36 +375,23 @@ static void take_channel(int count, char **words)
     int fd = count > 2 && !strcmp(words[1], "channel") ? atoi(words[2]) : -1;
     if (fd < 3 || (fd != CHANNEL && (dup2(fd, CHANNEL) < 0 || close(fd) < 0)))
         _exit(2);
+    enter_channel = CHANNEL;
 }
 
 int ocienter_main(int count, char **words)
 {
-    int complaint[2];
-    sigset_t block, before;
+    char complaint[COMPLAINT_MAX];
 
     take_channel(count, words);
     die_with_parent();
     read_plan(count, words);
     if (!plan.ids)
-        become_root();
+        become_root(plan.userns);
     check(unshare(CLONE_NEWNS), "make mount namespace", "");
     die_with_parent(); /* again: becoming root in a namespace changed the credentials */
     mount_root();
-    check(pipe2(complaint, O_CLOEXEC), "make pipe", "");
-    sigemptyset(&block);
-    sigaddset(&block, SIGTERM);
-    sigprocmask(SIG_BLOCK, &block, &before);
-    check(unshare(CLONE_NEWPID), "make PID namespace", "");
-    pid_t pid = fork();
-    check(pid, "fork", "");
-    if (pid == 0) {
-        close(complaint[0]);
-        init(complaint[1]);
-    }
-    close(complaint[1]);
-    inner = pid;
-    struct sigaction action = {.sa_handler = end_inner};
-    sigaction(SIGTERM, &action, NULL);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return await_end(pid, complaint[0]);
+    int code = run_in_pid_namespace(init, complaint, sizeof complaint);
+    if (code == 1 && complaint[0])
+        send_fatal(CHANNEL, plan.program[0], complaint, 0); /* 1 and words is the runtime's own failure: the guest ends with other codes, and silently */
+    return code;
 }

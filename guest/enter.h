@@ -1,0 +1,36 @@
+/* What the programs that are run on the host for a sandbox have in common: each is a child of the client, prepares a place
+ * out of namespaces, and runs there what isolates (an OCI runtime, a virtual machine monitor). */
+#ifndef PROOFBOX_ENTER_H
+#define PROOFBOX_ENTER_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The guest's channel, on which a failure is told. Set before anything else is called. */
+extern int enter_channel;
+
+/* Ends us: the step that failed, on what, and errno. */
+_Noreturn void fail(const char *step, const char *what);
+/* The same, if `result` is negative. */
+void check(long result, const char *step, const char *what);
+void write_file(const char *path, const char *text);
+
+/* Ends us with our parent from here on. It forgets that when credentials change. */
+void die_with_parent(void);
+/* Of control groups we become a member, as the directories name them. */
+void join_groups(const char *const *directories, int count);
+/* Root of a user namespace: of the client's (a descriptor), whose ids are mapped; or, with -1, alone in a new one, where our
+ * one id stands for root's. */
+void become_root(int userns);
+
+/* Does not return. */
+typedef void enter_init(int complaint);
+/* Runs `init` as the first process of a new PID namespace, whose standard output and error are to be `complaint`, and waits
+ * until it and with it every process in there is gone; its exit code, or 128 and the signal. SIGTERM ends all of it. The
+ * last words on `complaint` are in `text` then. */
+int run_in_pid_namespace(enter_init *init, char *text, size_t size);
+/* For `init`: waits until that child of ours has ended, and exits as it did. When init ends, for whatever reason, the kernel
+ * ends all the others. */
+_Noreturn void reap_until(pid_t program);
+
+#endif

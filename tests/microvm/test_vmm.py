@@ -1,0 +1,153 @@
+"""The process of a virtual machine: its confinement, its end, and what is told of one that does not boot."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import pytest
+from tests.microvm.conftest import StartMachine
+
+from proofbox.errors import CreateFailed
+from proofbox.runtimes.microvm.qemu import Qemu
+from proofbox.runtimes.microvm.vmm import Machine
+from proofbox.testing.orphans import adopting, children, settled
+
+pytestmark = pytest.mark.container
+
+CLIENT = """
+import os, socket, sys, time, msgspec
+from pathlib import Path
+from typing import Literal
+from tests.microvm.conftest import confined
+from proofbox.runtimes.microvm import vmm
+from proofbox.runtimes.microvm.qemu import find_qemu
+
+qemu = find_qemu("tcg")
+machine = vmm.Machine(Path(sys.argv[1]), Path(sys.argv[2]), "console=ttyS0 quiet", 128 << 20)
+where = confined()
+print("ready", flush=True)
+while True:
+    near, far = socket.socketpair()
+    vm = vmm.start(qemu, machine, where, [far])
+    far.close()
+    time.sleep(float(sys.argv[3]))
+    vm.process.terminate()
+    vm.process.wait()
+    vm.close()
+"""
+
+
+@pytest.mark.parametrize("kind", ["microvm", "q35"])
+async def test_kernel_that_panics_is_told_with_its_reason(
+    bare: Machine, start: StartMachine, kind: Literal["microvm", "q35"]
+) -> None:
+    """The console's last words come on the channel, and QEMU has ended by itself."""
+    started = await start(replace(bare, cmdline=f"{bare.cmdline} panic=-1", machine=kind))
+    assert "Kernel panic - not syncing" in await started.last_words()
+    assert await started.vm.exited() == 0
+
+
+async def test_wrong_image_is_named_before_anything_starts(bare: Machine, start: StartMachine) -> None:
+    """A disk is opened by the client, which says which one it was."""
+    with pytest.raises(CreateFailed, match="disk /no/such/image of a virtual machine: No such file"):
+        await start(replace(bare, images=(Path("/no/such/image"),)))
+
+
+async def test_what_qemu_says_is_told(bare: Machine, start: StartMachine, tmp_path: Path) -> None:
+    """A file that is no kernel: QEMU's own complaint comes on the channel."""
+    (tmp_path / "kernel").write_bytes(b"no kernel" * 1000)
+    started = await start(replace(bare, kernel=tmp_path / "kernel"))
+    assert "kernel" in await started.last_words()
+    assert await started.vm.exited() == 1 << 8
+
+
+async def test_qemu_sees_and_may_nothing(bare: Machine, start: StartMachine) -> None:
+    """An empty root, a user of its own without groups and capabilities, filtered system calls, own namespaces."""
+    started = await start(bare)
+    pid = await started.inside()
+    await started.until(lambda: _status(pid)["Seccomp"] == "2")  # its own filter, a moment after its start
+    status = _status(pid)
+    assert status["NoNewPrivs"] == "1"
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    if os.geteuid() == 0:
+        assert "0" not in status["Uid"].split()
+        assert status["Groups"] == ""
+        assert sorted(os.listdir(f"/proc/{pid}/root")) == ["lib", "lib64", "machine", "proc", "usr"]
+        assert os.statvfs(f"/proc/{pid}/root").f_flag & os.ST_RDONLY
+        assert {os.readlink(f"/proc/{pid}/ns/{each}") for each in ("net", "ipc", "uts", "pid", "mnt")}.isdisjoint(
+            os.readlink(f"/proc/self/ns/{each}") for each in ("net", "ipc", "uts", "pid", "mnt")
+        )
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+async def test_many_machines_share_a_read_only_image(bare: Machine, start: StartMachine, tmp_path: Path) -> None:
+    """No lock is in the way, and QEMU cannot write it even if it wanted to."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    for path in (image, disk):
+        path.write_bytes(bytes(1 << 20))
+    machine = replace(bare, images=(image,), disk=disk)
+    expected: dict[str, set[int] | None] = {str(image): {os.O_RDONLY}, str(disk): {os.O_RDWR}}
+    for started in (await start(machine), await start(replace(machine, disk=None))):
+        pid = await started.inside()
+        await started.until(partial(_signals_are_taken, pid))
+        opened = _opened(pid)
+        assert {path: opened.get(path) for path in expected} == expected
+        expected[str(disk)] = None
+
+
+def _signals_are_taken(pid: int) -> bool:
+    """By QEMU's loop, which begins when all of the machine is made."""
+    return "anon_inode:[signalfd]" in _opened(pid)
+
+
+def _opened(pid: int) -> dict[str, set[int]]:
+    """Files of the process, with the ways in which they are open."""
+    found: dict[str, set[int]] = {}
+    for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            flags = next(line for line in entry.read_text().splitlines() if line.startswith("flags:"))
+            target = os.readlink(f"/proc/{pid}/fd/{entry.name}")
+        except OSError:
+            continue
+        found.setdefault(target, set()).add(int(flags.split()[1], 8) & os.O_ACCMODE)
+    return found
+
+
+async def test_stop_leaves_no_process(bare: Machine, start: StartMachine) -> None:
+    """At any time, twice, and also where the one who waits for it gives up."""
+    started = await start(bare)
+    pid = await started.inside()
+    with anyio.move_on_after(0.01):
+        await started.vm.exited()
+    await started.vm.stop()
+    await started.vm.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_killed_client_leaves_no_process(qemu: Qemu, bare: Machine) -> None:
+    """``kill -9`` of the client at random instants, while it makes machines and ends them."""
+    chance, before = random.Random(5), children()
+    for number in range(8):
+        words = [sys.executable, "-c", CLIENT, str(bare.kernel), str(bare.initramfs), str(0.01 * number)]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        with adopting(), subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "ready\n"
+            time.sleep(chance.uniform(0, 0.06))
+            client.kill()
+            client.wait()
+            left = settled(before, 20.0)
+        assert left == {}
