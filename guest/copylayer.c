@@ -1,26 +1,22 @@
 /* Copies a writable layer. What it holds was made by a hostile program: nothing is reached by a path, no link is followed,
  * nothing is opened but directories and regular files, and so nothing can make us wait. */
 #include "layers.h"
+#include "layerwalk.h"
 
 #include <errno.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Whoever walks the copy by its names, and removes it, has to reach all of it: with his own directories before them. */
-enum { DEPTH_MOST = 256, PATH_MOST = 3500, VALUE_MOST = 65536, LOWERS_MOST = 180, NOBODY = 65534 };
-#define OPAQUE "user.overlay.opaque"
+enum { DEPTH_MOST = 256, VALUE_MOST = 65536, NOBODY = 65534 };
 
 struct name { /* the first name of a file that has several */
     struct name *next;
@@ -32,49 +28,17 @@ struct name { /* the first name of a file that has several */
 static struct {
     uint32_t base;
     int target;
+    bool compare; /* what was copied with its source */
+    uid_t user;   /* whom what we make belongs to */
+    gid_t group;
     unsigned long sockets, attributes; /* left out */
-    char path[PATH_MOST + 1]; /* of the entry at hand */
-    size_t path_size;
     struct name **names;
     size_t name_slots, name_count;
 } job;
 
 static char value[VALUE_MOST], list[VALUE_MOST];
 
-static _Noreturn void fail(const char *step)
-{
-    fprintf(stderr, "%s /%s: %s", step, job.path, strerror(errno));
-    exit(1);
-}
-
-static void check(long result, const char *step)
-{
-    if (result < 0)
-        fail(step);
-}
-
 static uid_t inner(uid_t id) { return id < job.base ? NOBODY : id - job.base; }
-
-static size_t enter(const char *name)
-{
-    size_t before = job.path_size, length = strlen(name);
-    char *end = job.path + before;
-
-    errno = ENAMETOOLONG;
-    if (before + length + 1 > PATH_MOST)
-        fail("a name in");
-    if (before)
-        *end++ = '/';
-    memcpy(end, name, length + 1);
-    job.path_size = (size_t)(end - job.path) + length;
-    return before;
-}
-
-static void leave(size_t before)
-{
-    job.path_size = before;
-    job.path[before] = '\0';
-}
 
 static struct name **slot_of(dev_t device, ino_t inode)
 {
@@ -91,7 +55,7 @@ static void more_slots(void)
     job.name_slots = count ? 4 * count : 1024;
     job.names = calloc(job.name_slots, sizeof *job.names);
     if (!job.names)
-        fail("remember");
+        walk_fail("remember");
     for (size_t i = 0; i < count; i++)
         for (struct name *name = old[i], *next; name; name = next) {
             struct name **slot = slot_of(name->device, name->inode);
@@ -114,14 +78,14 @@ static bool linked(const struct stat *found, int to, const char *name)
         if (linkat(job.target, (*slot)->path, to, name, 0) == 0)
             return true;
         if (errno != EMLINK)
-            fail("link");
+            walk_fail("link");
         return false;
     }
-    *slot = malloc(sizeof **slot + job.path_size + 1);
+    *slot = malloc(sizeof **slot + walk.path_size + 1);
     if (!*slot)
-        fail("remember");
+        walk_fail("remember");
     **slot = (struct name){NULL, found->st_dev, found->st_ino};
-    memcpy((*slot)->path, job.path, job.path_size + 1);
+    memcpy((*slot)->path, walk.path, walk.path_size + 1);
     job.name_count++;
     return false;
 }
@@ -171,9 +135,9 @@ static const char *kept_name(const char *name)
 /* With root's mark too where we may set it: older kernels need that, see ocienter.c. */
 static void make_opaque(int directory)
 {
-    check(fsetxattr(directory, OPAQUE, "y", 1, 0), "set attribute of");
+    walk_check(fsetxattr(directory, OPAQUE, "y", 1, 0), "set attribute of");
     if (fsetxattr(directory, "trusted.overlay.opaque", "y", 1, 0) < 0 && errno != EPERM && errno != ENOTSUP)
-        fail("set attribute of");
+        walk_fail("set attribute of");
 }
 
 static void copy_attribute(int from, int to, const char *name)
@@ -186,7 +150,7 @@ static void copy_attribute(int from, int to, const char *name)
         return;
     }
     ssize_t size = fgetxattr(from, name, value, sizeof value);
-    check(size, "read attribute of");
+    walk_check(size, "read attribute of");
     if (strcmp(kept, "security.capability") == 0)
         size = plain_capability(size);
     else if (begins(kept, "system.posix_acl_"))
@@ -194,7 +158,7 @@ static void copy_attribute(int from, int to, const char *name)
     if (fsetxattr(to, kept, value, (size_t)size, 0) == 0)
         return;
     if (errno != EOPNOTSUPP && errno != EPERM && errno != ENOSPC && errno != EINVAL)
-        fail("set attribute of");
+        walk_fail("set attribute of");
     job.attributes++;
 }
 
@@ -203,25 +167,71 @@ static void copy_attributes(int from, int to)
     ssize_t size = flistxattr(from, list, sizeof list);
     if (size < 0 && errno == EOPNOTSUPP)
         return;
-    check(size, "list attributes of");
+    walk_check(size, "list attributes of");
     for (const char *name = list; name < list + size; name += strlen(name) + 1)
         copy_attribute(from, to, name);
 }
 
-/* What is open. Times last: all else changes them. */
-static void copy_metadata(const struct stat *found, int from, int to)
+/* What is open, and has that mode now. Each call that is not made counts where there are thousands of files. */
+static void copy_metadata(const struct stat *found, mode_t now, int from, int to)
 {
     struct timespec times[2] = {found->st_atim, found->st_mtim};
-    check(fchown(to, inner(found->st_uid), inner(found->st_gid)), "own");
-    check(fchmod(to, found->st_mode & 07777), "set mode of");
+    uid_t user = inner(found->st_uid);
+    gid_t group = inner(found->st_gid);
+    if (user != job.user || group != job.group) {
+        walk_check(fchown(to, user, group), "own");
+        now = 0; /* it takes bits away */
+    }
+    if ((found->st_mode & 07777) != now)
+        walk_check(fchmod(to, found->st_mode & 07777), "set mode of");
     copy_attributes(from, to);
-    check(futimens(to, times), "set times of");
+    walk_check(futimens(to, times), "set times of"); /* last: all else changes them */
+}
+
+/* What was made in a directory that is not ours alone may have taken its group, and an access list. */
+static void forget_parent(int made, mode_t mode)
+{
+    static const char *const lists[] = {"system.posix_acl_access", "system.posix_acl_default"};
+    for (int i = 0; i < 2; i++)
+        if (fremovexattr(made, lists[i]) < 0 && errno != ENODATA && errno != EOPNOTSUPP)
+            walk_fail("remove attribute of");
+    walk_check(fchown(made, job.user, job.group), "own");
+    walk_check(fchmod(made, mode), "set mode of");
+}
+
+static void read_part(int fd, char *part, size_t size, off_t at)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t more = pread(fd, part + done, size - done, at + (off_t)done);
+        if (more < 0 && errno == EINTR)
+            continue;
+        walk_check(more, "read");
+        errno = EIO;
+        if (more == 0)
+            walk_fail("read");
+        done += (size_t)more;
+    }
+}
+
+static void compare_bytes(int from, int to, off_t at, off_t end)
+{
+    static char source[1 << 17], copy[1 << 17];
+    for (size_t part; at < end; at += (off_t)part) {
+        part = end - at > (off_t)sizeof source ? sizeof source : (size_t)(end - at);
+        read_part(from, source, part, at);
+        read_part(to, copy, part, at);
+        errno = EIO;
+        if (memcmp(source, copy, part) != 0)
+            walk_fail("the copy is not what was copied at");
+    }
 }
 
 static void copy_bytes(int from, int to, off_t at, off_t end)
 {
     static bool no_ranges;
-    check(lseek(to, at, SEEK_SET), "seek in");
+    off_t begin = at;
+    if (at)
+        walk_check(lseek(to, at, SEEK_SET), "seek in");
     while (at < end) {
         size_t part = end - at > (1 << 26) ? 1 << 26 : (size_t)(end - at);
         off_t source = at;
@@ -232,41 +242,53 @@ static void copy_bytes(int from, int to, off_t at, off_t end)
             done = sendfile(to, from, &source, part);
         if (done < 0 && errno == EINTR)
             continue;
-        check(done, "copy");
+        walk_check(done, "copy");
         if (done == 0)
             break; /* shorter than it was: somebody changes it after all */
         at += done;
     }
+    if (job.compare)
+        compare_bytes(from, to, begin, end);
 }
 
 static void copy_content(const struct stat *found, int from, int to)
 {
-    for (off_t at = 0, end; at < found->st_size; at = end) {
+    off_t at = 0, end = 0;
+    if (found->st_blocks * 512 >= found->st_size) { /* no holes to look for */
+        copy_bytes(from, to, 0, found->st_size);
+        return;
+    }
+    for (; at < found->st_size; at = end) {
         at = lseek(from, at, SEEK_DATA);
         if (at < 0 && errno == ENXIO)
             break;
-        check(at, "seek in");
-        check(end = lseek(from, at, SEEK_HOLE), "seek in");
+        walk_check(at, "seek in");
+        walk_check(end = lseek(from, at, SEEK_HOLE), "seek in");
         copy_bytes(from, to, at, end);
     }
-    check(ftruncate(to, found->st_size), "set size of");
+    if (end < found->st_size)
+        walk_check(ftruncate(to, found->st_size), "set size of");
 }
 
-static void copy_file(const struct stat *found, int from_directory, int to_directory, const char *name)
+static void copy_file(const struct stat *found, int from_directory, int to_directory, const char *name, bool fresh)
 {
     struct stat again;
+    mode_t mode = fresh ? found->st_mode & 0777 : 0600;
     if (linked(found, to_directory, name))
         return;
     int from = openat(from_directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    check(from, "open");
-    check(fstat(from, &again), "look at");
+    walk_check(from, "open");
+    walk_check(fstat(from, &again), "look at");
     errno = EINVAL;
     if (!S_ISREG(again.st_mode))
-        fail("open");
-    int to = openat(to_directory, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    check(to, "make");
+        walk_fail("open");
+    int how = job.compare ? O_RDWR : O_WRONLY;
+    int to = openat(to_directory, name, how | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    walk_check(to, "make");
+    if (!fresh)
+        forget_parent(to, mode);
     copy_content(found, from, to);
-    copy_metadata(found, from, to);
+    copy_metadata(found, mode, from, to);
     close(from);
     close(to);
 }
@@ -276,212 +298,113 @@ static void copy_special(const struct stat *found, int from, int to, const char 
     struct timespec times[2] = {found->st_atim, found->st_mtim};
 
     if (S_ISCHR(found->st_mode) && found->st_rdev == 0) { /* a whiteout: only that it is there counts */
-        check(mknodat(to, name, S_IFCHR, 0), "make");
+        walk_check(mknodat(to, name, S_IFCHR, 0), "make");
         return;
     }
     if (S_ISLNK(found->st_mode)) {
         ssize_t size = readlinkat(from, name, value, sizeof value - 1);
-        check(size, "read link");
+        walk_check(size, "read link");
         value[size] = '\0';
-        check(symlinkat(value, to, name), "make link");
+        walk_check(symlinkat(value, to, name), "make link");
     } else if (S_ISFIFO(found->st_mode)) {
-        check(mknodat(to, name, S_IFIFO | 0600, 0), "make");
+        walk_check(mknodat(to, name, S_IFIFO | 0600, 0), "make");
     } else {
         job.sockets++;
         return;
     }
-    check(fchownat(to, name, inner(found->st_uid), inner(found->st_gid), AT_SYMLINK_NOFOLLOW), "own");
+    walk_check(fchownat(to, name, inner(found->st_uid), inner(found->st_gid), AT_SYMLINK_NOFOLLOW), "own");
     if (S_ISFIFO(found->st_mode))
-        check(fchmodat(to, name, found->st_mode & 07777, 0), "set mode of");
-    check(utimensat(to, name, times, AT_SYMLINK_NOFOLLOW), "set times of");
+        walk_check(fchmodat(to, name, found->st_mode & 07777, 0), "set mode of");
+    walk_check(utimensat(to, name, times, AT_SYMLINK_NOFOLLOW), "set times of");
 }
 
-static int open_directory(int at, const char *name)
-{
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    check(fd, "open");
-    return fd;
-}
-
-static bool is_opaque(int directory)
-{
-    char mark[2];
-    return fgetxattr(directory, OPAQUE, mark, sizeof mark) >= 0 ||
-           fgetxattr(directory, "trusted.overlay.opaque", mark, sizeof mark) >= 0;
-}
-
-static void copy_entries(int from, int to, int depth);
+/* ``fresh``: ``to`` was made here, is empty but for what we make, and hands nothing down to that. */
+static void copy_entries(int from, int to, int depth, bool fresh);
 
 /* A directory that is there already has the attributes of the layer above. */
-static void copy_directory(const struct stat *found, int from_directory, int to_directory, const char *name, int depth)
+static void copy_directory(const struct stat *found, int from_directory, int to_directory, const char *name, int depth,
+                           bool fresh)
 {
     struct stat above;
     bool made = mkdirat(to_directory, name, 0700) == 0;
 
     if (!made && errno != EEXIST)
-        fail("make");
+        walk_fail("make");
     errno = ELOOP;
     if (depth == DEPTH_MOST)
-        fail("too many directories in each other at");
-    int from = open_directory(from_directory, name), to = open_directory(to_directory, name);
-    if (made || !is_opaque(to)) {
-        check(fstat(to, &above), "look at");
-        copy_entries(from, to, depth + 1);
+        walk_fail("too many directories in each other at");
+    int from = walk_open(from_directory, name), to = walk_open(to_directory, name);
+    if (made && !fresh)
+        forget_parent(to, 0700);
+    if (made || !walk_is_opaque(to)) {
+        walk_check(fstat(to, &above), "look at");
+        copy_entries(from, to, depth + 1, made);
         if (made) {
-            copy_metadata(found, from, to);
+            copy_metadata(found, 0700, from, to);
         } else {
             struct timespec times[2] = {above.st_atim, above.st_mtim};
-            if (is_opaque(from))
+            if (walk_is_opaque(from))
                 make_opaque(to);
-            check(futimens(to, times), "set times of");
+            walk_check(futimens(to, times), "set times of");
         }
     }
     close(from);
     close(to);
 }
 
-static void copy_entry(int from, int to, const char *name, int depth)
+static void copy_entry(int from, int to, const char *name, int depth, bool fresh)
 {
     struct stat found, above;
-    check(fstatat(from, name, &found, AT_SYMLINK_NOFOLLOW), "look at");
-    bool there = fstatat(to, name, &above, AT_SYMLINK_NOFOLLOW) == 0;
-    if (!there && errno != ENOENT)
-        fail("look at");
+    walk_check(fstatat(from, name, &found, AT_SYMLINK_NOFOLLOW), "look at");
+    bool there = !fresh && fstatat(to, name, &above, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!there && !fresh && errno != ENOENT)
+        walk_fail("look at");
     if (there && !(S_ISDIR(found.st_mode) && S_ISDIR(above.st_mode)))
         return;
     if (S_ISDIR(found.st_mode))
-        copy_directory(&found, from, to, name, depth);
+        copy_directory(&found, from, to, name, depth, fresh);
     else if (S_ISREG(found.st_mode))
-        copy_file(&found, from, to, name);
+        copy_file(&found, from, to, name, fresh);
     else
         copy_special(&found, from, to, name);
 }
 
-static void copy_entries(int from, int to, int depth)
+static void copy_entries(int from, int to, int depth, bool fresh)
 {
     struct dirent *entry;
     int own = fcntl(from, F_DUPFD_CLOEXEC, 0);
-    check(own, "open");
+    walk_check(own, "open");
     DIR *directory = fdopendir(own);
     if (!directory)
-        fail("open");
+        walk_fail("open");
     while ((errno = 0, entry = readdir(directory))) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        size_t before = enter(entry->d_name);
-        copy_entry(from, to, entry->d_name, depth);
-        leave(before);
+        size_t before = walk_enter(entry->d_name);
+        copy_entry(from, to, entry->d_name, depth, fresh);
+        walk_leave(before);
     }
     if (errno)
-        fail("list");
+        walk_fail("list");
     closedir(directory);
-}
-
-/* What lies below a directory of the copy: those directories that an overlay would merge with it. */
-struct below {
-    int fds[LOWERS_MOST];
-    size_t count;
-};
-
-static void prune(int directory, const struct below *below);
-
-static void prune_directory(int parent, const char *name, const struct below *below)
-{
-    struct below inner = {.count = 0};
-    struct stat found;
-    int directory = open_directory(parent, name);
-
-    for (size_t i = 0; i < below->count && !is_opaque(directory); i++) {
-        if (fstatat(below->fds[i], name, &found, AT_SYMLINK_NOFOLLOW) < 0)
-            continue;
-        if (!S_ISDIR(found.st_mode))
-            break;
-        inner.fds[inner.count++] = open_directory(below->fds[i], name);
-        if (is_opaque(inner.fds[inner.count - 1]))
-            break;
-    }
-    prune(directory, &inner);
-    while (inner.count)
-        close(inner.fds[--inner.count]);
-    close(directory);
-}
-
-static void prune(int directory, const struct below *below)
-{
-    struct dirent *entry;
-    struct stat before, found;
-    int own = fcntl(directory, F_DUPFD_CLOEXEC, 0);
-
-    check(own, "open");
-    check(fstat(directory, &before), "look at");
-    DIR *entries = fdopendir(own);
-    if (!entries)
-        fail("open");
-    while ((errno = 0, entry = readdir(entries))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        size_t outside = enter(entry->d_name);
-        check(fstatat(directory, entry->d_name, &found, AT_SYMLINK_NOFOLLOW), "look at");
-        if (S_ISDIR(found.st_mode))
-            prune_directory(directory, entry->d_name, below);
-        else if (S_ISCHR(found.st_mode) && !below->count)
-            check(unlinkat(directory, entry->d_name, 0), "remove");
-        leave(outside);
-    }
-    if (errno)
-        fail("list");
-    closedir(entries);
-    struct timespec times[2] = {before.st_atim, before.st_mtim};
-    check(futimens(directory, times), "set times of");
-}
-
-static void become_root(const char *ids)
-{
-    struct rlimit files;
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!layers_become_root(ids))
-        fail("make a user namespace for");
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* becoming root has forgotten it */
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* three for each directory that we are in, and what lies below it */
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-}
-
-int prunelayer_main(int count, char **words)
-{
-    if (count < 3)
-        return 2;
-    become_root(words[2]);
-    int top = atoi(words[1]);
-    for (int i = 3; i < count;) {
-        struct below below = {.count = 0};
-        const char *number = words[i];
-        for (; i + 1 < count && strcmp(words[i], number) == 0 && below.count < LOWERS_MOST; i += 2)
-            check(below.fds[below.count++] = open(words[i + 1], O_RDONLY | O_DIRECTORY | O_CLOEXEC), words[i + 1]);
-        int part = open_directory(top, number);
-        prune(part, &below);
-        close(part);
-        while (below.count)
-            close(below.fds[--below.count]);
-    }
-    return 0;
 }
 
 int copylayer_main(int count, char **words)
 {
-    if (count != 5)
+    if (count != 5 && count != 6)
         return 2;
-    become_root(words[4]);
+    walk_as_root(words[4]);
+    job.compare = count == 6;
+    job.user = geteuid();
+    job.group = getegid();
     int from = atoi(words[1]);
     job.target = atoi(words[2]);
     job.base = (uint32_t)strtoul(words[3], NULL, 10);
     umask(0);
     more_slots();
     int top = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    check(top, "open");
-    copy_entries(top, job.target, 0);
+    walk_check(top, "open");
+    copy_entries(top, job.target, 0, false);
     printf("%lu %lu\n", job.sockets, job.attributes);
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -35,16 +35,29 @@ bool layers_become_root(const char *ids)
     return (strcmp(ids, "one") == 0 ? userns_alone() : userns_enter(atoi(ids))) == 0;
 }
 
+/* A file system in memory, not attached. -1 with errno. */
+static int new_tmpfs(const char *size, const char *inodes)
+{
+    int context = (int)syscall(SYS_fsopen, "tmpfs", K_FSOPEN_CLOEXEC), made = -1;
+    if (context < 0)
+        return -1;
+    if (syscall(SYS_fsconfig, context, K_FSCONFIG_SET_STRING, "mode", "0755", 0) == 0 &&
+        syscall(SYS_fsconfig, context, K_FSCONFIG_SET_STRING, "size", size, 0) == 0 &&
+        syscall(SYS_fsconfig, context, K_FSCONFIG_SET_STRING, "nr_inodes", inodes, 0) == 0 &&
+        syscall(SYS_fsconfig, context, K_FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+        made = (int)syscall(SYS_fsmount, context, K_FSMOUNT_CLOEXEC, K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV);
+    int why = errno;
+    close(context);
+    errno = why;
+    return made;
+}
+
 /* A root of our own, so that nothing of the host's tree is held by us, and nothing of ours is seen there. */
 static bool leave_host(void)
 {
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return false;
-    int context = (int)syscall(SYS_fsopen, "tmpfs", K_FSOPEN_CLOEXEC);
-    if (context < 0 || syscall(SYS_fsconfig, context, K_FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
-        return false;
-    int root = (int)syscall(SYS_fsmount, context, K_FSMOUNT_CLOEXEC, K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV);
-    close(context);
+    int root = new_tmpfs("1m", "0");
     if (root < 0 || syscall(SYS_move_mount, root, "", AT_FDCWD, "/", K_MOVE_MOUNT_F_EMPTY_PATH) < 0 || fchdir(root) < 0)
         return false;
     close(root);
@@ -78,22 +91,39 @@ static const char *place_of(uint32_t slot)
     return place;
 }
 
-static void attach(int tree)
+/* Into a slot of its own. With ``writable`` a descriptor of the same files that can be written to comes with the answer. */
+static void attach(char kind, int tree, bool writable)
 {
     struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
     const char *place = place_of(++next_slot);
+    int clone = -1;
 
     if (tree < 0 || mkdir(place, 0700) < 0 ||
         syscall(SYS_move_mount, tree, "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH) < 0) {
         answer('E', (uint32_t)errno, NULL, 0);
         rmdir(place);
-    } else if (syscall(SYS_mount_setattr, AT_FDCWD, place, 0, &attributes, sizeof attributes) < 0) {
+    } else if ((writable && (clone = (int)syscall(SYS_open_tree, AT_FDCWD, place,
+                                                  K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC)) < 0) ||
+               syscall(SYS_mount_setattr, AT_FDCWD, place, 0, &attributes, sizeof attributes) < 0) {
         answer('E', (uint32_t)errno, NULL, 0);
         umount2(place, MNT_DETACH);
         rmdir(place);
     } else {
-        answer('A', next_slot, NULL, 0);
+        answer(kind, next_slot, &clone, writable);
     }
+    if (clone >= 0)
+        close(clone);
+}
+
+static void make(uint32_t kib, uint32_t inodes)
+{
+    char size[16], count[16];
+    snprintf(size, sizeof size, "%uk", kib);
+    snprintf(count, sizeof count, "%u", inodes);
+    int made = new_tmpfs(size, count);
+    attach('M', made, true);
+    if (made >= 0)
+        close(made);
 }
 
 static void copy(const uint32_t *slots, size_t count)
@@ -134,7 +164,9 @@ static bool serve(void)
     memcpy(slots, packet.numbers, sizeof slots);
     if (packet.kind == 'A') {
         errno = EBADF;
-        attach(tree);
+        attach('A', tree, false);
+    } else if (packet.kind == 'M' && count == 2) {
+        make(slots[0], slots[1]);
     } else if (packet.kind == 'C' && count) {
         copy(slots, count);
     } else if (packet.kind == 'D' && count == 1) {

@@ -1,4 +1,4 @@
-/* What a sandbox wrote over its template, after and beside it: kept to be stacked below others, and copied to disk. */
+/* What a sandbox wrote over its template, after and beside it: kept to be stacked below others, and copied. */
 #ifndef PROOFBOX_LAYERS_H
 #define PROOFBOX_LAYERS_H
 
@@ -13,6 +13,8 @@
  * there is, or the descriptor of a user namespace that we are root of (guest/userns.h). A request is a u8 and u32 numbers; the answer is the same, or 'E' and an errno.
  *
  *   'A' + descriptor    attach this detached mount, from now on read-only          'A' slot
+ *   'M' KiB inodes      make an empty file system in memory of that size,          'M' slot + descriptor
+ *                       attached as the others, to be filled through the descriptor
  *   'C' slot...         a detached copy of each, 200 at most                       'C' + descriptors
  *   'D' slot            let go of it                                               no answer
  *
@@ -21,11 +23,12 @@
 int keeplayers_main(int count, char **words);
 
 /*
- * proofbox-guest copy-layer SOURCE TARGET BASE IDS
+ * proofbox-guest copy-layer SOURCE TARGET BASE IDS [compare]
  *
  * Copies what the directory SOURCE holds into the directory TARGET (descriptors), as a layer in the form that
  * docs/templates.md names. What TARGET has already lies over it, and stays: several copies one after the other, the top one
- * first, make one layer of a stack. Owners are counted from BASE. Nobody may change either meanwhile. IDS as above: as root of
+ * first, make one layer of a stack. With a last word the content of each file is read back and compared with its source
+ * (from the kernel's memory, mostly: the disk is another matter). Owners are counted from BASE. Nobody may change either meanwhile. IDS as above: as root of
  * a user namespace no mode stops us. Dies with its parent.
  *
  * Exit code 0, and on standard output how many sockets and attributes were left out; else 1, and why on standard error.

@@ -18,7 +18,7 @@ from tests.conftest import open_host
 
 from proofbox import sync
 from proofbox.errors import InvalidInput, Refused, SandboxLost, StoreFailed
-from proofbox.host import layers
+from proofbox.host import copies, layers
 from proofbox.model.limits import MIB, Limits
 from proofbox.sandbox import stack
 from proofbox.sandbox.api import Sandbox
@@ -270,7 +270,32 @@ async def test_a_live_parent_is_copied_between_two_writes_and_goes_on(host: Host
         assert not (await box.run("test -e /w/went-on")).ok
 
 
-async def test_a_cancelled_fork_lets_the_processes_go_on(host: Host, home: Path) -> None:
+@pytest.fixture(params=["memory", "disk"])
+def copied_to(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where copies of live sandboxes are made; all of memory would not be enough for the one of the second run."""
+    if request.param == "disk":
+        monkeypatch.setattr("proofbox.host.copies.SHARE", 1 << 40)
+    elif layers.kernel() < copies.MARKS_TMPFS:
+        pytest.skip("before Linux 6.6 a file system in memory takes no marks of an overlay")
+    return str(request.param)
+
+
+async def test_a_live_parent_is_copied_where_there_is_room(host: Host, home: Path, copied_to: str) -> None:
+    """In memory nothing of it is seen in the store; on the disk it is, as long as a child lives. Children see the same,
+    and what each changes of it is its own.
+    """
+    async with host.open_sandbox() as box:
+        made = await box.run(DIRTY, merge=True)
+        assert made.ok, made.stdout
+        wanted = await listing(box)
+        async with box.fork(2) as (one, two):
+            assert len(list(home.glob("making/*/layer"))) == (copied_to == "disk")
+            await output(one, "echo one > /data/file; rm -r /data/dir")
+            assert other_lines(await listing(two), wanted) == set()
+        assert other_lines(await listing(box), wanted) == set()
+
+
+async def test_a_cancelled_fork_lets_the_processes_go_on(host: Host, home: Path, copied_to: str) -> None:
     """Cancelled while the copy is made, nothing of it is left and no process stays stopped."""
     async with host.open_sandbox() as box:
         await output(box, "for i in 1 2 3 4; do head -c 40000000 /dev/zero | tr '\\0' x > /big$i; done")
@@ -282,7 +307,7 @@ async def test_a_cancelled_fork_lets_the_processes_go_on(host: Host, home: Path)
                 pytest.fail("it was to be cancelled")
 
         async def begun() -> bool:
-            return bool(list(home.glob("making/*/layer/0/big*")))
+            return bool(copies._making or list(home.glob("making/*/layer/0/big*")))
 
         async def removed() -> bool:
             return not list(home.glob("making/*"))

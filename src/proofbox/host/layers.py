@@ -1,4 +1,4 @@
-"""What sandboxes wrote over their templates: held by descriptors after they have ended, stacked below others, copied.
+"""What sandboxes wrote over their templates: held by descriptors after they have ended, and stacked below others.
 
 A sandbox's writable layer is a directory of a file system in memory that no mount table of this host shows. A
 descriptor of a detached mount of it keeps it alive; the last one that is closed is its end, so that a killed process
@@ -15,20 +15,16 @@ import queue
 import socket
 import struct
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from proofbox.errors import CreateFailed, StoreFailed
+from proofbox.errors import CreateFailed
 from proofbox.host.idmap import find_ids
 from proofbox.kit.binary import guest_path
-from proofbox.kit.child import exited
 
 log = logging.getLogger("proofbox.host")
 
@@ -39,15 +35,36 @@ COPIES_MOST: Final = 200
 """Descriptors in one answer of the keeper."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a copy of a layer does not have: sockets, and attributes that the target's file system does not take."""
+
+    sockets: int = 0
+    attributes: int = 0
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        return LeftOut(self.sockets + other.sockets, self.attributes + other.attributes)
+
+
+class Released(Protocol):
+    """What somebody holds until he lets it go."""
+
+    def release(self) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Written:
-    """One sandbox's layer, frozen. It is let go when all who ``hold`` it have let go; then its memory is free.
+    """One sandbox's layer, frozen, or a copy of a live one's in memory. It is let go when all who ``hold`` it have let
+    go; then its memory is free.
 
     ``base`` is what the owners in it count from, as this process, or root of its user namespace, sees them.
     """
 
     descriptor: int
     base: int = 0
+    left_out: LeftOut = field(default_factory=LeftOut)
+    flat: Released | None = None
+    """One layer that holds what this and all below it do, let go with it."""
     _users: int = 1
     _slot: tuple[Keeper, int] | None = None
     _attaching: threading.Lock = field(default_factory=threading.Lock)
@@ -61,6 +78,8 @@ class Written:
         self._users -= 1
         if self._users:
             return
+        if self.flat is not None:
+            self.flat.release()
         if self._slot is not None:
             in_background(partial(self._slot[0].drop, self._slot[1]))
         discard(self.descriptor)
@@ -81,7 +100,7 @@ class Keeper:
         """Starts it, within some milliseconds. Raises ``CreateFailed``, ``Refused`` without a guest binary."""
         self.client = os.getpid()
         self._lock = threading.Lock()
-        ids, passed = _ids()
+        ids, passed = helper_ids()
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         words = ["proofbox-guest", "keep-layers", str(far.fileno()), str(self.client), ids]
         with far:
@@ -102,6 +121,11 @@ class Keeper:
                 raise CreateFailed(f"start the keeper of layers: {error.strerror}", "layers") from error
         near.settimeout(ANSWER_S)
         self._control = near
+
+    def make(self, kib: int, inodes: int) -> Written:
+        """An empty layer in memory, to be filled through its descriptor. Raises ``CreateFailed``."""
+        slot, descriptor = self._ask(b"M", (kib, inodes))
+        return Written(descriptor, _slot=(self, slot))
 
     def usable(self) -> bool:
         """Alive, and ours."""
@@ -178,10 +202,11 @@ def _mine() -> _Process:
 
 def can_stack() -> bool:
     """Whether a frozen layer can lie below another sandbox: where each has ids of its own they have to be mapped."""
-    return not find_ids().full or _kernel() >= MAPS_TMPFS
+    return not find_ids().full or kernel() >= MAPS_TMPFS
 
 
-def _kernel() -> tuple[int, int]:
+def kernel() -> tuple[int, int]:
+    """Of this host, as far as it counts here."""
     major, minor = platform.release().split(".")[:2]
     return int(major), int("".join(takewhile(str.isdigit, minor)))
 
@@ -227,82 +252,9 @@ def _work(waiting: queue.SimpleQueue[Callable[[], object]]) -> None:
             log.warning("what a sandbox wrote could not be removed: %s", error)
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """What a copy of a layer does not have: sockets, and attributes that the target's file system does not take."""
-
-    sockets: int
-    attributes: int
-
-
-async def copy_layer(source: int, target: Path, base: int) -> LeftOut:
-    """Copies what the directory ``source`` holds into the directory ``target``, below what that holds already.
-
-    ``base`` as in ``Written``. Nobody may change either meanwhile. Raises ``StoreFailed`` with the path and the reason;
-    then, and when cancelled, a part of it is left, for the caller to remove.
-    """
-    with _directory(target) as into:
-        said = await _run("copy-layer", [str(source), str(into), str(base)], (source, into), target, ())
-    sockets, attributes = map(int, said.split())
-    return LeftOut(sockets, attributes)
-
-
-async def prune_layer(target: Path, below: Iterable[tuple[int, str]]) -> None:
-    """After several copies: removes from ``target`` what hides nothing, as an overlay would show it.
-
-    ``below`` has the directories that each part of it, by its number, will lie over, the top one first. As
-    ``copy_layer``.
-    """
-    words = [word for number, directory in below for word in (str(number), directory)]
-    with _directory(target) as into:
-        await _run("prune-layer", [str(into)], (into,), target, words)
-
-
-@contextmanager
-def _directory(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-async def _run(face: str, words: list[str], passed: Sequence[int], target: Path, more: Sequence[str]) -> bytes:
-    """Runs one of our programs to its end; what it says."""
-    with _start(face, words, passed, more) as process:
-        try:
-            status = await exited(process)
-        except BaseException:
-            process.kill()
-            raise
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said, why = process.stdout.read(), process.stderr.read()
-    if status:
-        reason = why.decode(sys.getfilesystemencoding(), "replace") or f"its program ended with status {status}"
-        raise StoreFailed(f"copy of a sandbox's layer to {target}: {reason}")
-    return said
-
-
-def _ids() -> tuple[str, tuple[int, ...]]:
-    """How our programs become root: their word for it, and the descriptor that it names."""
+def helper_ids() -> tuple[str, tuple[int, ...]]:
+    """How our programs for layers become root: their word for it, and the descriptor that it names."""
     ids = find_ids()
     if ids.full:
         return "all", ()
     return ("one", ()) if ids.namespace < 0 else (str(ids.namespace), (ids.namespace,))
-
-
-def _start(face: str, words: list[str], passed: Sequence[int], more: Sequence[str]) -> subprocess.Popen[bytes]:
-    ids, namespace = _ids()
-    try:
-        return subprocess.Popen(
-            [guest_path(), face, *words, ids, *more],
-            env={},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(*passed, *namespace),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise StoreFailed(f"copy of a sandbox's layer: start {guest_path()}: {error.strerror}") from error

@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.errors import ProofboxError, Refused
+from proofbox.host.copies import copy_to_memory
 from proofbox.host.layers import Written, can_stack
 from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
@@ -180,12 +181,13 @@ def _own_layer(life: Life) -> Written:
     return layer
 
 
-async def _captured_alive(life: Life, template: Template) -> Captured:
+async def _captured_alive(life: Life, template: Template) -> Written | Captured:
+    """In memory where there is room: the copy is no more durable than what it is a copy of, and its processes wait."""
     layer = _own_layer(life)
     runtime, handle = life.layering()
     try:
         async with runtime.paused(handle):
-            return await capture((layer,), template)
+            return await copy_to_memory(layer) or await capture((layer,), template, compare=True)
     finally:
         layer.release()
 
@@ -211,7 +213,7 @@ async def _in_one(state: Stack, template: Template) -> Captured:
     if len(state.layers) == 1 and isinstance(only, Captured):
         only.hold()
         return only
-    return await capture(state.layers, template)
+    return await capture(state.layers, template, compare=True)
 
 
 async def _made_flat(captured: Captured, template: Template) -> Template:
@@ -226,7 +228,8 @@ async def _made_flat(captured: Captured, template: Template) -> Template:
     )
     numbers = targets(template)
     for layer in snapshots:
-        await copy_directory(Path(layer.source), captured.directory / str(numbers.index(layer.target)))
+        into = captured.directory / str(numbers.index(layer.target))
+        await copy_directory(Path(layer.source), into, compare=True)
     await prune(captured.directory, bottom)
     return bottom
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ import anyio
 import anyio.to_thread
 
 from proofbox.errors import StoreFailed
-from proofbox.host.layers import LeftOut, Written, copy_layer, discard, in_background, prune_layer
+from proofbox.host.copies import copy_layer, directory, prune_layer
+from proofbox.host.layers import LeftOut, Written, discard, in_background
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.templates.home import private_directory, sweep_workshops, workshop
@@ -113,27 +113,24 @@ def _place(home: Path) -> Iterator[Path]:
         yield place / "layer"
 
 
-async def capture(layers: Sequence[Written | Captured], template: Template) -> Captured:
+async def capture(layers: Sequence[Written | Captured], template: Template, *, compare: bool = False) -> Captured:
     """A copy of these in one, on the disk of the template store; nobody may write to them meanwhile.
 
-    If they are several it is to lie over the template.
-
-    Its cost grows with what they hold. Raises ``StoreFailed``; then, and when cancelled, nothing is left.
+    If they are several it is to lie over the template. ``compare`` as in ``host.copies.copy_layer``. Its cost grows
+    with what they hold. Raises ``StoreFailed``; then, and when cancelled, nothing is left.
     """
     store = open_store()
     with ExitStack() as stack:
         try:
-            directory = stack.enter_context(_place(store.home))
+            place = stack.enter_context(_place(store.home))
         except OSError as error:
             raise StoreFailed(f"copy of a sandbox's layer in {store.home}: {error}") from error
-        sockets = attributes = 0
+        left_out = LeftOut()
         for layer in layers:
-            left_out = await _copy(layer, directory)
-            sockets += left_out.sockets
-            attributes += left_out.attributes
+            left_out += layer.left_out + await _copy(layer, place, compare)
         if len(layers) > 1:
-            await prune(directory, template)
-        return Captured(directory, LeftOut(sockets, attributes), stack.pop_all())
+            await prune(place, template)
+        return Captured(place, left_out, stack.pop_all())
 
 
 async def prune(layer: Path, template: Template) -> None:
@@ -147,17 +144,14 @@ async def prune(layer: Path, template: Template) -> None:
     await prune_layer(layer, parts)
 
 
-async def copy_directory(source: Path, into: Path) -> LeftOut:
-    """Copies a kept layer below what a directory holds already. As ``host.layers.copy_layer``."""
-    descriptor = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return await copy_layer(descriptor, into, 0)
-    finally:
-        os.close(descriptor)
+async def copy_directory(source: Path, into: Path, *, compare: bool = False) -> LeftOut:
+    """Copies a kept layer below what a directory holds already. As ``host.copies.copy_layer``."""
+    with directory(source) as found, directory(into) as target:
+        return await copy_layer(found, target, 0, str(into), compare=compare)
 
 
-async def _copy(layer: Written | Captured, into: Path) -> LeftOut:
-    if isinstance(layer, Written):
-        return await copy_layer(layer.descriptor, into, layer.base)
-    now, before = await copy_directory(layer.directory, into), layer.left_out
-    return LeftOut(now.sockets + before.sockets, now.attributes + before.attributes)
+async def _copy(layer: Written | Captured, into: Path, compare: bool) -> LeftOut:
+    if isinstance(layer, Captured):
+        return await copy_directory(layer.directory, into, compare=compare)
+    with directory(into) as target:
+        return await copy_layer(layer.descriptor, target, layer.base, str(into), compare=compare)
