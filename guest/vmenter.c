@@ -251,7 +251,7 @@ int vmenter_main(int count, char **words)
     die_with_parent(); /* again: becoming root in a namespace changed the credentials */
     make_root();
     int code = run_in_pid_namespace(init, last, sizeof last);
-    if (code < 128 && last[0])
+    if (code != 128 + SIGKILL && last[0])
         send_fatal(enter_channel, plan.program[0], worth_telling(last), 0);
     return code;
 }

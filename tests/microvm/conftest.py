@@ -14,12 +14,11 @@ import pytest
 from proofbox.errors import Refused
 from proofbox.host.idmap import LOWEST, find_ids
 from proofbox.runtimes.microvm import vmm
+from proofbox.runtimes.microvm.accel import NO_FILES
 from proofbox.runtimes.microvm.qemu import Qemu, find_qemu
 from proofbox.runtimes.microvm.vmm import Confined, Machine, Vmm
 from proofbox.testing.needs import skip_unless_required
 
-NO_ENTRIES = b"070701" + b"0" * 88 + b"0000000B" + b"0" * 8 + b"TRAILER!!!\0" + bytes(3)
-"""An archive of no files, as the kernel takes it."""
 PATIENCE = 90.0
 
 
@@ -83,7 +82,7 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def qemu() -> Qemu:
     """This host's, for emulation."""
-    found = find_qemu("tcg")
+    found = find_qemu()
     if found is None:
         skip_unless_required("microvm", Refused("microvm", ("no qemu-system-x86_64 (apt install qemu-system-x86)",)))
     return found
@@ -98,7 +97,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     if not kernels:
         skip_unless_required("microvm", Refused("microvm", ("no kernel (apt install linux-image-cloud-amd64)",)))
     place = tmp_path_factory.mktemp("machine")
-    (place / "initramfs").write_bytes(NO_ENTRIES)
+    (place / "initramfs").write_bytes(NO_FILES)
     return Machine(kernels[-1], place / "initramfs", "console=ttyS0 quiet tsc_early_khz=2600000", 128 << 20)
 
 

@@ -16,6 +16,7 @@ Accelerator = Literal["kvm", "tcg"]
 DEADLINE_S: Final = 20.0
 """For each question that is asked of a program; some milliseconds are usual."""
 
+PROGRAM: Final = "qemu-system-x86_64"
 SEARCH: Final = ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin", "/usr/libexec")
 MODULES: Final = ("/usr/lib/*-linux-gnu/qemu", "/usr/lib/qemu", "/usr/lib64/qemu", "/usr/local/lib/*/qemu")
 
@@ -36,24 +37,21 @@ class Qemu:
         return tuple(map(int, found.groups())) if found else ()
 
 
-def find_qemu(accelerator: Accelerator) -> Qemu | None:
-    """The program for that accelerator; None if there is none. Runs some programs for some milliseconds: use a thread.
+def find_qemu() -> Qemu | None:
+    """This host's; None if there is none. Runs some programs for some milliseconds: use a thread.
 
-    Debian has a small one beside the usual one, which knows little more than what is needed here, but no emulation.
+    Debian's small one for just such machines, qemu-system-x86_64-microvm, is not taken: it cannot filter system calls.
     """
     if platform.machine() != "x86_64":
         return None
-    names = ("qemu-system-x86_64-microvm",) if accelerator == "kvm" else ()
-    path = os.pathsep.join((os.environ.get("PATH", ""), *SEARCH))
-    for name in (*names, "qemu-system-x86_64"):
-        program = shutil.which(name, path=path)
-        if program is not None:
-            program = os.path.realpath(program)
-            emulators = [] if accelerator == "kvm" else _emulators()
-            version = next(iter(_told([program, "--version"]).splitlines()), "")
-            shown = (program, *emulators, *_data(program), *_libraries([program, *emulators]))
-            return Qemu(program, version, tuple(dict.fromkeys(shown)))
-    return None
+    found = shutil.which(PROGRAM, path=os.pathsep.join((os.environ.get("PATH", ""), *SEARCH)))
+    if found is None:
+        return None
+    program = os.path.realpath(found)
+    emulators = _emulators()
+    version = next(iter(_told([program, "--version"]).splitlines()), "")
+    shown = (program, *emulators, *_data(program), *_libraries([program, *emulators]))
+    return Qemu(program, version, tuple(dict.fromkeys(shown)))
 
 
 def _emulators() -> list[str]:

@@ -33,7 +33,7 @@ OWN_TASKS: Final = 96
 """Threads and processes of its own, which count in its group: processors, I/O threads, our program's."""
 
 PORT: Final = "proofbox"
-"""What the ports are named inside, in /sys/class/virtio-ports/*/name. The first one is /dev/vport0p1."""
+"""With their numbers, the names of the ports inside, in /sys/class/virtio-ports/*/name."""
 
 STOP_PATIENCE: Final = 5.0
 """Seconds that our own program has to end the machine before it is killed, which ends the machine too."""
@@ -202,7 +202,7 @@ def _bus(machine: Machine) -> str:
 def _ports(ports: Sequence[int]) -> Iterator[str]:
     for number, port in enumerate(ports, 1):
         yield from ("-chardev", f"socket,id=port{number},fd={port}")
-        yield from ("-device", f"virtserialport,chardev=port{number},nr={number},name={PORT}")
+        yield from ("-device", f"virtserialport,chardev=port{number},nr={number},name={PORT}{number}")
 
 
 def _blocks(machine: Machine, disks: Sequence[int]) -> Iterator[str]:

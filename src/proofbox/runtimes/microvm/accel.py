@@ -1,0 +1,176 @@
+"""Whether this host's processors run virtual machines themselves, found out by letting them run one.
+
+That ``/dev/kvm`` can be opened proves nothing: inside other virtual machines it may be there and then fail at the first
+register, or hang. So a kernel is booted, without a file beside it, until it complains of that.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from proofbox.errors import CreateFailed
+from proofbox.runtimes.microvm import vmm
+from proofbox.runtimes.microvm.qemu import Accelerator, Qemu
+from proofbox.runtimes.microvm.vmm import MIB, Confined, Machine
+from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
+from proofbox.wire.guest import FATAL_LAYOUT
+
+DEVICE: Final = Path("/dev/kvm")
+DEADLINE_S: Final = 10.0
+"""A kernel that really runs on the processor is there in less than a second."""
+AGAIN_S: Final = 3600.0
+"""How long a machine that was too slow counts: it may have been the host that was busy."""
+
+NO_FILES: Final = b"070701" + b"0" * 88 + b"0000000B" + b"0" * 8 + b"TRAILER!!!\0" + bytes(3)
+"""An archive of no files, as a kernel takes it."""
+PANIC: Final = "Kernel panic"
+
+
+class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What machines are to be run with, and the evidence for it. ``about`` says of which host, ``at`` when."""
+
+    accelerator: Accelerator
+    evidence: str
+    about: str = ""
+    at: float = 0.0
+    late: bool = False
+    """It is not known: the machine was ended at the deadline."""
+
+
+async def choose(qemu: Qemu, kernel: Path, confined: Confined, cache: Path) -> Verdict:
+    """The accelerator for this host: hardware only where a machine ran with it.
+
+    Takes ``DEADLINE_S`` at most, the first time; what was found is kept in the file ``cache``, for this kernel, this
+    QEMU and until the next boot. No process is left, also on cancellation.
+    """
+    why_not = _closed()
+    if why_not:
+        return Verdict("tcg", why_not)
+    about = _about(qemu, kernel)
+    known = _read(cache)
+    if known is not None and known.about == about and not (known.late and time.time() - known.at > AGAIN_S):
+        return known
+    found = await _prove(qemu, kernel, confined)
+    found = msgspec.structs.replace(found, about=about, at=time.time())
+    await anyio.to_thread.run_sync(_write, cache, found)
+    return found
+
+
+def _closed() -> str:
+    """Why the device is of no use to this process; empty if it can be opened."""
+    try:
+        os.close(os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return f"{DEVICE}: {error.strerror}"
+    return ""
+
+
+async def _prove(qemu: Qemu, kernel: Path, confined: Confined) -> Verdict:
+    began = time.monotonic()
+    try:
+        ran, words = await boot(qemu, kernel, confined, "kvm", DEADLINE_S)
+    except TimeoutError:
+        return Verdict(
+            "tcg", f"{DEVICE} can be opened, but a kernel did not come up within {DEADLINE_S:g} s", late=True
+        )
+    except CreateFailed as error:
+        return Verdict("tcg", str(error))
+    if not ran:
+        return Verdict("tcg", f"{DEVICE} can be opened, but no kernel runs: {' '.join(words.split())}")
+    return Verdict("kvm", f"a kernel was booted in {time.monotonic() - began:.2f} s")
+
+
+async def boot(
+    qemu: Qemu, kernel: Path, confined: Confined, accelerator: Accelerator, seconds: float
+) -> tuple[bool, str]:
+    """Whether a kernel comes as far as to miss its first program, and what was told last.
+
+    Raises ``TimeoutError`` after ``seconds``, and ``CreateFailed``. No process is left then, nor on cancellation.
+    """
+    with tempfile.TemporaryDirectory(prefix="proofbox-") as place:
+        Path(place).chmod(0o755)
+        initramfs = Path(place, "initramfs")
+        initramfs.write_bytes(NO_FILES)
+        machine = Machine(
+            kernel, initramfs, "console=ttyS0 quiet panic=-1 reboot=t", 128 * MIB, accelerator=accelerator
+        )
+        if accelerator == "tcg":
+            machine = replace(machine, cmdline=f"{machine.cmdline} tsc_early_khz=2600000")
+        near, far = socket.socketpair()
+        with near:
+            with far:
+                vm = vmm.start(qemu, machine, confined, [far])
+            near.setblocking(False)
+            try:
+                with anyio.fail_after(seconds):
+                    words = _words(await _read_all(near))
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await vm.stop()
+                vm.close()
+    return PANIC in words, words
+
+
+async def _read_all(channel: socket.socket) -> bytes:
+    told = b""
+    while len(told) < MAX_PAYLOAD:
+        await anyio.wait_readable(channel)
+        data = channel.recv(MAX_PAYLOAD)
+        if not data:
+            break
+        told += data
+    return told
+
+
+def _words(told: bytes) -> str:
+    try:
+        frames = FrameDecoder("guest").feed(told)
+        return "".join(FATAL_LAYOUT.decode(each.payload).message.decode("utf-8", "replace") for each in frames)
+    except WireError as error:
+        return str(error)
+
+
+def _about(qemu: Qemu, kernel: Path) -> str:
+    """All that the verdict depends on. Another user may have other rights over the device."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    facts: Sequence[object] = (platform.release(), _processor(), boot_id, qemu.path, qemu.version, kernel, os.geteuid())
+    return "; ".join(map(str, facts))
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor()
+
+
+def _read(cache: Path) -> Verdict | None:
+    """None if there is none that makes sense: then it is found out again."""
+    try:
+        return msgspec.json.decode(cache.read_bytes(), type=Verdict)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _write(cache: Path, verdict: Verdict) -> None:
+    """A reader finds the old one or the new one. It may be lost: then it is found out again."""
+    making = cache.with_name(f".{cache.name}.{secrets.token_hex(4)}")
+    try:
+        making.write_bytes(msgspec.json.encode(verdict))
+        making.rename(cache)
+    except OSError:
+        making.unlink(missing_ok=True)
