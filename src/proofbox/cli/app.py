@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,6 +20,8 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 HARNESS: Final = 125
 """Of `proofbox sandbox`: every failure that is not the command's own, so that the two cannot be mixed up."""
+FILES: Final = 1 << 20
+"""Open files that are enough for everything."""
 
 COMMANDS: Final = {
     "run": ("proofbox.cli.run:run", "Run a task set and judge every candidate in a sandbox of its own."),
@@ -74,6 +78,7 @@ def app() -> None:
 
 def invoke(argv: Sequence[str]) -> int:
     """Runs one command line and returns its exit status. Messages go to standard error."""
+    _open_as_many_as_allowed()
     own = HARNESS if argv[:1] == ["sandbox"] else None
     try:
         status = app.main(args=list(argv), prog_name="proofbox", standalone_mode=False)
@@ -97,6 +102,17 @@ def invoke(argv: Sequence[str]) -> int:
         failed = _failed(error)
         return own or failed
     return status if isinstance(status, int) else 0
+
+
+def _open_as_many_as_allowed() -> None:
+    """Raises the soft limit on open files towards the hard one: the usual 1024 is for programs that call select(2), and
+    would end at some three hundred sandboxes. Commands in sandboxes have a limit of their own.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if 0 <= soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # as it is will do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _failed(error: BaseException) -> int:

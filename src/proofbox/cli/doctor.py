@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
+    from proofbox.cli.findings import Findings, RuntimeFindings
     from proofbox.runtime.contract import Missing, Probe
 
 DEFAULT_LEVEL: Final = "container"
@@ -15,120 +16,114 @@ DEFAULT_LEVEL: Final = "container"
 
 @click.command()
 @click.option("--runtime", metavar="NAME", help="Only this one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def doctor(runtime: str | None, as_json: bool) -> int:
-    """Asks each runtime what it can do here; some run a real sandbox to prove it.
+@click.option(
+    "--concurrency",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Whether so many sandboxes fit at one time, and if not, what limits them.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text: see docs/doctor.md.")
+def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
+    """Asks each runtime what it can do here; most run a real sandbox to prove it, nothing that is kept is believed.
 
     The exit status is 0 if a sandbox of the default level (container) can be had, or, with --runtime, if that one is
-    usable; else 1.
+    usable; with --concurrency, if it can be had so many times at once; else 1.
     """
-    import json
-
     import anyio
+    import msgspec
 
+    from proofbox.cli.findings import describe, described_items, summary
+
+    async def ask() -> Findings:
+        lacking = await _lacking()
+        entries: list[RuntimeFindings] = []
+        if not as_json:
+            click.echo("".join(f"{line}\n" for line in described_items(lacking)), nl=False)
+        async for entry in _examined(runtime, concurrency):
+            if not as_json:  # as soon as it is known: some take seconds
+                click.echo(describe(entry, entries, concurrency))
+            entries.append(entry)
+        return _found(entries, lacking, runtime, concurrency)
+
+    found = anyio.run(ask)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        click.echo(summary(found, runtime))
+    return 0 if found.ok else 1
+
+
+async def _lacking() -> list[Missing]:
     from proofbox.cli.places import owned, written
 
-    lacking = [*written(), *anyio.run(owned)]
-    found = anyio.run(_examine, runtime)
-    good = any(entry["usable"] and (runtime or entry["level"] == DEFAULT_LEVEL) for entry in found) and not lacking
-    if as_json:
-        click.echo(json.dumps({"ok": good, "missing": _items(lacking), "runtimes": found}, indent=2))
-    else:
-        click.echo("".join(f"{line}\n" for line in _told(_items(lacking))), nl=False)
-        for entry in found:
-            click.echo(_describe(entry))
-        click.echo(_summary(found, runtime, good))
-    return 0 if good else 1
+    return [*written(), *await owned()]
 
 
-async def _examine(only: str | None) -> list[dict[str, Any]]:
+def _found(
+    entries: list[RuntimeFindings], lacking: list[Missing], only: str | None, concurrency: int | None
+) -> Findings:
+    from proofbox.cli.findings import Findings, items
+    from proofbox.model.spec import LEVELS
+
+    wanted = LEVELS.index(DEFAULT_LEVEL)
+    serving = [each for each in entries if each.usable and (only or LEVELS.index(each.level or "none") >= wanted)]
+    serving.sort(key=lambda each: LEVELS.index(each.level or "none"))  # as they are selected: best first in a level
+    fits = not concurrency or any(each.holds is None or each.holds >= concurrency for each in serving[:1])
+    return Findings(
+        ok=bool(serving) and fits and not lacking,
+        chosen=serving[0].name if serving else None,
+        concurrency=concurrency,
+        missing=items(lacking),
+        runtimes=tuple(entries),
+    )
+
+
+async def _examined(only: str | None, concurrency: int | None) -> AsyncIterator[RuntimeFindings]:
+    from time import perf_counter
+
+    import anyio.to_thread
+
+    from proofbox.cli.findings import RuntimeFindings, items
     from proofbox.errors import Refused, StoreFailed
     from proofbox.host.remedies import explain
     from proofbox.runtime import registry
     from proofbox.runtime.contract import Missing
 
     # `fake` scripts faults for tests: it isolates nothing and is no answer to what this host can do.
-    names = [only] if only else [name for name in registry.names() if name != "fake"]
-    found = []
-    for name in names:
+    for name in [only] if only else [each for each in registry.names() if each != "fake"]:
+        begun = perf_counter()
+        missing: Iterable[Missing]
         try:
-            probe = await registry.probe(name)
+            probe = await registry.probe(name, fresh=True)
+            seconds = perf_counter() - begun
+            yield await anyio.to_thread.run_sync(_entry, name, probe, seconds, concurrency)
+            continue
         except Refused as refused:
-            found.append(_entry(name) | {"missing": _items(map(Missing.of, refused.missing))})
-            continue
+            missing = map(Missing.of, refused.missing)
         except StoreFailed as failed:
-            found.append(_entry(name) | {"missing": _items([Missing(*explain(str(failed)))])})
-            continue
-        found.append(_entry(name) | _values(probe))
-    return found
+            missing = [Missing(*explain(str(failed)))]
+        yield RuntimeFindings(name=name, missing=items(missing), seconds=perf_counter() - begun)
 
 
-def _entry(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "usable": False,
-        "level": None,
-        "enforces": [],
-        "networks": [],
-        "users": False,
-        "missing": [],
-        "notes": [],
-        "facts": {},
-    }
+def _entry(name: str, probe: Probe, seconds: float, concurrency: int | None) -> RuntimeFindings:
+    """What it found, and what limits how many sandboxes fit, where there are any."""
+    from proofbox.cli.findings import Limit, RuntimeFindings, items
+    from proofbox.host.owner import state_dir
+    from proofbox.host.room import rooms
 
-
-def _items(missing: Iterable[Missing]) -> list[dict[str, str]]:
-    return [{"what": item.what, "remedy": item.remedy} for item in missing]
-
-
-def _told(missing: list[dict[str, str]]) -> list[str]:
-    return [
-        f"  missing      {item['what']}" + (f"\n    remedy     {item['remedy']}" if item["remedy"] else "")
-        for item in missing
-    ]
-
-
-def _values(probe: Probe) -> dict[str, Any]:
-    return {
-        "usable": probe.usable,
-        "level": probe.level,
-        "enforces": sorted(probe.enforces),
-        "networks": sorted(probe.networks),
-        "users": probe.users,
-        "missing": _items(probe.missing),
-        "notes": list(probe.notes),
-        "facts": probe.facts,
-    }
-
-
-def _describe(entry: dict[str, Any]) -> str:
-    from proofbox.model.limits import LIMIT_KINDS
-
-    state = click.style("usable", fg="green") if entry["usable"] else click.style("not usable", fg="red")
-    lines = [
-        f"{click.style(entry['name'], bold=True)}: {state}" + (f", level {entry['level']}" if entry["level"] else "")
-    ]
-    if entry["usable"]:
-        absent = [kind for kind in LIMIT_KINDS if kind not in entry["enforces"]]
-        lines.append(f"  enforces     {', '.join(entry['enforces']) or 'no limit'}")
-        if absent:
-            lines.append(f"  does not     {', '.join(absent)} (asked for, it is refused)")
-        lines.append(
-            f"  users        {'several, with a full id range' if entry['users'] else 'one: the root of the sandbox'}"
-        )
-    lines += _told(entry["missing"])
-    lines += [f"  note         {note}" for note in entry["notes"]]
-    width = max([12, *map(len, entry["facts"])])
-    lines += [f"  {key:<{width}} {value}" for key, value in sorted(entry["facts"].items())]
-    return "\n".join(lines) + "\n"
-
-
-def _summary(found: list[dict[str, Any]], runtime: str | None, good: bool) -> str:
-    if runtime:
-        return f"Runtime {runtime} can{'' if good else 'not'} be used on this host."
-    usable = [entry["name"] for entry in found if entry["usable"] and entry["level"] == DEFAULT_LEVEL]
-    if usable:
-        return f"Sandboxes of level {DEFAULT_LEVEL} (the default) are made by: {usable[0]}."
-    return (
-        f"No sandbox of level {DEFAULT_LEVEL} (the default) can be made on this host; what is missing is named above."
+    found = rooms(probe.takes, state_dir()) if probe.usable else ()
+    return RuntimeFindings(
+        name=name,
+        usable=probe.usable,
+        level=probe.level,
+        enforces=tuple(sorted(probe.enforces)),
+        networks=tuple(sorted(probe.networks)),
+        users=probe.users,
+        missing=items(probe.missing),
+        notes=probe.notes,
+        facts=probe.facts,
+        seconds=seconds,
+        holds=min((room.holds for room in found if room.hard), default=None),
+        limits=tuple(Limit.of(room, concurrency) for room in found),
     )

@@ -75,6 +75,14 @@ def _with_timeout(task: Task, timeout: float) -> Task:
     return msgspec.structs.replace(task, judge=msgspec.structs.replace(task.judge, timeout=timeout))
 
 
+def at_once(config: RunConfig, asked: Work, judged: int) -> int:
+    """Sandboxes that the run holds at one time, at most, where ``judged`` candidates are judged at once. A trial has
+    the agent's or the candidate's, never both.
+    """
+    acting = config.jobs if isinstance(asked.agent, TurnAgent) else min(config.jobs, judged)
+    return min(acting, asked.plan.asked)
+
+
 def describe(facts: HostFacts, config: RunConfig, asked: Work) -> str:
     """What is in force, before the first trial."""
     lines = [

@@ -164,7 +164,8 @@ class Session:
             options.local_host(asked.runtime, asked.level, asked.allow_unisolated) as host,
             FunctionVerifier(host, limits=asked.limits) as verifier,
         ):
-            facts = await host_facts(host, work.tasks, verifier.limits)
+            at_once = prepare.at_once(asked, work, verifier.at_once)
+            facts = await host_facts(host, work.tasks, verifier.limits, sandboxes=at_once)
             show.say(prepare.describe(facts, self.config, work))
             return await run_tasks(
                 self.config,

@@ -20,6 +20,11 @@ _CAUSES: Final = (
         "sysctl -w kernel.keys.maxkeys=2000 kernel.keys.maxbytes=200000",
     ),
     (
+        r"set limit processes",
+        "this user may have fewer processes than the sandbox is to have",
+        "ulimit -u unlimited (LimitNPROC= at systemd), or a lower limit `processes`",
+    ),
+    (
         r"start .*(Exec format error|cannot execute binary)",
         "the guest program is none for this machine",
         "run guest/build.sh here, or name one that was built for it with PROOFBOX_GUEST",

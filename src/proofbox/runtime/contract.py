@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 from proofbox.host.layers import Written
 from proofbox.host.owner import Owner
+from proofbox.host.room import Takes
 from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, Network, SandboxSpec
@@ -62,6 +63,8 @@ class Probe:
     """
     facts: dict[str, str] = field(default_factory=dict)
     """For the record: versions, cgroup version, where the cgroups are, kernel."""
+    takes: Takes = field(default_factory=Takes)
+    """What one sandbox takes of this host, as it was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,21 @@ class CanObserve(Protocol):
         ...
 
 
+@runtime_checkable
+class CanRecall(Protocol):
+    """A runtime whose probe may take seconds: what a process found is kept on disk, for the processes after it."""
+
+    def rests_on(self) -> Sequence[str]:
+        """The files and devices that the answer depends on, beside what it depends on at every runtime: programs,
+        kernels, ``/dev/kvm``. Whatever happens to one of them, it is asked anew.
+        """
+        ...
+
+    def recall(self, probe: Probe) -> None:
+        """Takes over what an earlier process found, instead of a call of ``probe``."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Below:
     """A layer between a template and a sandbox: a directory of the host, or a detached mount (which it uses up).
@@ -164,8 +182,8 @@ class Runtime(Protocol):
     level: Level
 
     async def probe(self) -> Probe:
-        """Can this host run it. Runs a real sandbox if that is the only proof, with a deadline. Cached by the
-        registry.
+        """Can this host run it. Runs a real sandbox if that is the only proof, with a deadline. The registry asks once
+        in a process; see ``CanRecall`` for longer than that.
         """
         ...
 

@@ -13,14 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from time import perf_counter
 from typing import Final
 
 import anyio
+import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.host.owner import Owner
 from proofbox.model.spec import LEVELS, Level
-from proofbox.runtime.contract import Missing, Probe, Runtime
+from proofbox.runtime import kept
+from proofbox.runtime.contract import CanRecall, Missing, Probe, Runtime
 
 GROUP: Final = "proofbox.runtimes"
 
@@ -113,15 +116,40 @@ def another(name: str) -> Runtime:
     return _factory(name)(owner())
 
 
-async def probe(name: str) -> Probe:
-    """What that runtime says of this host; asked once in a process. Raises as ``runtime``. Cancelling it keeps
-    nothing.
+async def probe(name: str, *, fresh: bool = False) -> Probe:
+    """What that runtime says of this host; asked once in a process, and not even once where a slow one was asked before
+    and nothing has changed since. ``fresh`` asks in any case. Raises as ``runtime``. Cancelling it keeps nothing.
     """
     mine = _mine()
-    found = mine.probes.get(name)
+    found = None if fresh else mine.probes.get(name)
     if found is None:
-        found = mine.probes[name] = await runtime(name).probe()
+        found = mine.probes[name] = await _asked(name, fresh)
     return found
+
+
+async def _asked(name: str, fresh: bool) -> Probe:
+    asked = runtime(name)
+    recalling = asked if isinstance(asked, CanRecall) else None
+    if recalling is not None and not fresh:
+        known = await anyio.to_thread.run_sync(kept.recall, name, recalling.rests_on())
+        if known is not None:
+            recalling.recall(known)
+            return known
+    begun = perf_counter()
+    found = await asked.probe()
+    if recalling is not None and found.usable and perf_counter() - begun >= kept.SLOW:
+        await anyio.to_thread.run_sync(kept.keep, name, recalling.rests_on(), found)
+    elif recalling is not None:
+        kept.drop(name)
+    return found
+
+
+def distrust(name: str) -> None:
+    """Forgets what the runtime said of this host, in this process and on disk: it made no sandbox where it had said
+    that it could. Whoever selects it next asks it again. Idempotent.
+    """
+    _mine().probes.pop(name, None)
+    kept.drop(name)
 
 
 async def select(

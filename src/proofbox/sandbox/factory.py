@@ -11,11 +11,13 @@ import anyio
 import msgspec
 from anyio.lowlevel import RunVar
 
-from proofbox.errors import Busy, InvalidInput
+from proofbox.errors import Busy, CreateFailed, InvalidInput
 from proofbox.host.memory import available_memory
+from proofbox.host.remedies import explain
 from proofbox.kit.clock import paused
 from proofbox.model.identity import identity_of, new_identity
 from proofbox.model.limits import Limits
+from proofbox.runtime import registry
 from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.fork import Origin
@@ -36,6 +38,14 @@ counts no more.
 
 _all: Final[set[Life]] = set()
 """Those of all hosts of this process that are not gone: what they reserve is one machine's."""
+
+
+def _explained(error: CreateFailed, ident: str) -> CreateFailed:
+    """The same, with what the host lacks and what brings it, where that is known."""
+    what, remedy = explain(str(error))
+    if not remedy:
+        return error
+    return CreateFailed(f"sandbox {ident}: {what} ({remedy})", error.reason).with_traceback(error.__traceback__)
 
 
 class Factory:
@@ -93,9 +103,12 @@ class Factory:
                     await life.open()
                 if told:
                     await self._verify(order, life, stack)
-        except BaseException:
+        except BaseException as error:
             await life.end()
-            raise
+            if type(error) is CreateFailed:
+                registry.distrust(self._runtime.name)
+                error = _explained(error, ident)
+            raise error
         return life
 
     def box(self, order: Order, life: Life) -> Sandbox:

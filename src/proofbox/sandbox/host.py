@@ -14,9 +14,11 @@ import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.host.layers import close_keeper
+from proofbox.host.owner import state_dir
+from proofbox.host.room import Room, rooms, short
 from proofbox.kit.clock import paused
 from proofbox.model.limits import DEFAULTS, LIMIT_KINDS, MIB, WITHOUT_CGROUPS, LimitKind, Limits
-from proofbox.model.spec import Level, Network, Volume
+from proofbox.model.spec import LEVELS, Level, Network, Volume
 from proofbox.model.template import Template
 from proofbox.runtime import registry
 from proofbox.runtime.contract import Probe, Runtime
@@ -45,7 +47,8 @@ class Host:
 
     def __init__(self, runtime: Runtime, probe: Probe) -> None:
         self.runtime_name = runtime.name
-        self.level: Level = runtime.level
+        self.level: Level = min(runtime.level, probe.level, key=LEVELS.index)
+        """What was proved here, should the runtime say more of itself."""
         self.probe = probe
         self._factory = Factory(self, runtime)
         self._pools: set[Pool] = set()
@@ -122,10 +125,12 @@ class Host:
 
         Between ``size[0]`` and ``size[1]`` stand ready, as the claims need them, at most ``at_once`` are in the making.
         One that nobody has claimed after about ``keep`` seconds is made anew. The rest is as in ``open_sandbox``, which
-        see for what it raises. Returns at once: ``pool.ready()`` waits until they stand. Cancelled, nothing is left.
+        see for what it raises; ``Refused`` also where ``size[0]`` do not fit on this host. Returns at once:
+        ``pool.ready()`` waits until they stand. Cancelled, nothing is left.
         """
         asked = Asked(template, limits, network, user, env, cwd, volumes, hostname, verify_start)
         pool = Pool(self._factory, self._order, asked, size=size, keep=keep, at_once=at_once)
+        await anyio.to_thread.run_sync(self.check_room, size[0], limits)
         await pool.open()
         self._pools.add(pool)
         try:
@@ -133,6 +138,22 @@ class Host:
         finally:
             await pool.aclose()
             self._pools.discard(pool)
+
+    def rooms(self, limits: Limits | None = None) -> tuple[Room, ...]:
+        """What limits how many sandboxes this host can hold beside what it holds now, the tightest first.
+
+        Some milliseconds. Raises ``Refused`` as ``effective``, ``StoreFailed``.
+        """
+        return rooms(self.probe.takes, state_dir(), self.effective(limits).memory)
+
+    def check_room(self, sandboxes: int, limits: Limits | None = None) -> tuple[str, ...]:
+        """Raises ``Refused`` where so many cannot stand here at one time, with each limit that is too low, what is left
+        of it and what raises it. Returns what they may run short of, should they use what they are allowed to.
+        """
+        found = short(self.rooms(limits), sandboxes)
+        if hard := tuple(room.told(sandboxes) for room in found if room.hard):
+            raise Refused(f"{sandboxes} sandboxes of runtime {self.runtime_name!r} at one time", hard)
+        return tuple(room.told(sandboxes) for room in found)
 
     def effective(self, asked: Limits | None) -> Limits:
         """The limits that a sandbox gets here who asks for these. Raises ``Refused`` for those that nothing

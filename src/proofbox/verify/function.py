@@ -68,6 +68,11 @@ class FunctionVerifier:
         """What candidates' sandboxes are asked to have where the task is silent."""
         return self._limits
 
+    @property
+    def at_once(self) -> int:
+        """Candidates that it judges at one time, at most: it holds so many sandboxes, and its graders."""
+        return int(self._slots.total_tokens)
+
     async def __aenter__(self) -> Self:
         self._group = anyio.create_task_group()
         await self._group.__aenter__()

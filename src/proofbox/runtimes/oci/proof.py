@@ -17,6 +17,7 @@ from proofbox.host.idmap import find_ids
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
+from proofbox.host.room import NAMESPACES, Takes
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -31,6 +32,16 @@ DEADLINE: Final = 15.0
 ALWAYS: Final[frozenset[LimitKind]] = frozenset(
     {"disk", "inodes", "open_files", "process_memory", "wall", "idle", "command_wall", "output"}
 )
+
+_NAMESPACES: Final = tuple((kind, 2 if kind in ("mnt", "pid") else 1) for kind in NAMESPACES)
+"""Our own program has two of its own."""
+
+TAKES: Final = {
+    "crun": Takes(all_files=48, tasks=4, namespaces=_NAMESPACES, memory=1280 << 10, inodes=16),
+    "runc": Takes(all_files=48, tasks=24, namespaces=_NAMESPACES, memory=2560 << 10, inodes=16),
+}
+"""Measured over 20 sandboxes: 3 descriptors here, 29 open files, 15 inodes; crun 4 processes and 1.1 MiB, runc 12
+threads and 2.4 MiB."""
 
 
 class Owned(Runtime, Protocol):
@@ -74,6 +85,7 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
             "processors": held_by(place.directories),
             "cgroup_directories": " ".join(str(root) for root in place.roots()),
         },
+        takes=TAKES.get(program.name, Takes()) if program is not None else Takes(),
     )
 
 

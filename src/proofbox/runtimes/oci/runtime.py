@@ -156,8 +156,22 @@ class _Read:
         return paused(mine.plan, lambda: self.observe(mine)[0], lambda: _guest(self.observe(mine)[0]))
 
 
+class _Recalled:
+    """What its probe rests on, for who keeps the answer."""
+
+    __slots__ = ()
+    _program: Program | None
+
+    def rests_on(self) -> Sequence[str]:
+        """The program."""
+        return () if self._program is None else (os.path.realpath(self._program.path),)
+
+    def recall(self, probe: Probe) -> None:
+        """Nothing of it is needed to make a sandbox."""
+
+
 @dataclass(slots=True)
-class OciRuntime(_Read):
+class OciRuntime(_Read, _Recalled):
     """See the module. ``binary`` is ``crun`` or ``runc``; None takes the first there is."""
 
     owner: Owner

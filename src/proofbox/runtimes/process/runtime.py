@@ -24,6 +24,7 @@ import anyio.to_thread
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.owner import Owner
 from proofbox.host.remedies import explain
+from proofbox.host.room import Takes
 from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
@@ -81,6 +82,7 @@ class ProcessRuntime:
             missing=missing,
             notes=("no isolation: the host's files, processes and network are all in reach, whatever the spec says",),
             facts={"kernel": platform.release()},
+            takes=Takes(tasks=1, all_files=24, namespaces=(), memory=512 << 10),
         )
 
     async def create(self, spec: SandboxSpec, template: Template) -> ProcessHandle:

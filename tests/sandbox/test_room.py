@@ -1,0 +1,75 @@
+"""A host that is asked for more sandboxes than it can hold says so, beforehand where it is told the number."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+
+import anyio.to_thread
+import pytest
+from tests.conftest import open_host
+
+from proofbox.errors import CreateFailed, Refused
+from proofbox.host.room import MAKING
+from proofbox.runtime.reaper import reap_in_background
+from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.host import Host
+
+pytestmark = [pytest.mark.anyio, pytest.mark.container]
+
+
+@pytest.fixture
+async def native() -> AsyncIterator[Host]:
+    """Of its own: what it holds open is this test's."""
+    async with open_host("native") as found:
+        await anyio.to_thread.run_sync(reap_in_background().join)  # it opens files of its own
+        yield found
+
+
+@pytest.fixture
+def few() -> Iterator[int]:
+    """So many sandboxes' descriptors are left, beside those for the making."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + MAKING + 3 * 20, before[1]))
+    yield 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_more_than_fit_are_refused_with_the_limit(native: Host, few: int) -> None:
+    """What fits is not, and the host's own count of what is left follows."""
+    async with native.open_sandbox():  # what is opened once for all of them is open now
+        pass
+    fits = native.rooms()[0].holds
+    assert few - 5 <= fits <= few
+    native.check_room(fits)
+    with pytest.raises(Refused, match=rf"room for {fits} of {fits + 1} sandboxes .*; (as root: )?ulimit -n \d+"):
+        native.check_room(fits + 1)
+    async with native.open_sandbox():
+        with pytest.raises(Refused, match=f"room for {fits - 1} of {fits} sandboxes"):
+            native.check_room(fits)
+
+
+async def test_a_pool_that_does_not_fit_is_refused(native: Host, few: int) -> None:
+    """By the least that it is to hold; it may be asked to hold more when there is room."""
+    with pytest.raises(Refused, match="at one time refused: open files of this process"):
+        async with native.pool(size=(few + 1, few + 2)):
+            pass
+    async with native.pool(size=(1, few + 100)) as pool:
+        assert (await pool.ready(60)).ready == 1
+
+
+async def test_who_was_not_told_the_number_gets_the_same_remedy(native: Host, few: int) -> None:
+    """The first sandbox too many fails with the limit that stopped it, and takes no other one with it."""
+    boxes: list[Sandbox] = []
+
+    async def too_many(opened: AsyncExitStack) -> None:
+        for _ in range(few + MAKING):
+            boxes.append(await opened.enter_async_context(native.open_sandbox()))  # noqa: PERF401 - kept when it fails
+
+    async with AsyncExitStack() as opened:
+        with pytest.raises(CreateFailed, match=r"^sandbox \w+: this process may open \d+ files only .*ulimit -n 65536"):
+            await too_many(opened)
+        assert len(boxes) >= few
+        assert (await boxes[0].run("echo here")).stdout == "here\n"
