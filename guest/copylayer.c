@@ -178,11 +178,12 @@ static void copy_metadata(const struct stat *found, mode_t now, int from, int to
     struct timespec times[2] = {found->st_atim, found->st_mtim};
     uid_t user = inner(found->st_uid);
     gid_t group = inner(found->st_gid);
+    bool known = true;
     if (user != job.user || group != job.group) {
         walk_check(fchown(to, user, group), "own");
-        now = 0; /* it takes bits away */
+        known = false; /* it takes bits away */
     }
-    if ((found->st_mode & 07777) != now)
+    if (!known || (found->st_mode & 07777) != now)
         walk_check(fchmod(to, found->st_mode & 07777), "set mode of");
     copy_attributes(from, to);
     walk_check(futimens(to, times), "set times of"); /* last: all else changes them */
