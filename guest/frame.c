@@ -101,10 +101,11 @@ static const char *header_error(const struct parser *p, u32 length, u8 type, u8 
 {
     static const signed char exact[] = {[MSG_HELLO] = -1, [MSG_RUN] = -1, [MSG_DATA] = -1, [MSG_CREDIT] = 4,
                                         [MSG_SIGNAL] = 5, [MSG_RESIZE] = 4, [MSG_KILL] = 0, [MSG_KILL_ALL] = 0,
-                                        [MSG_LIST] = 0, [MSG_CONNECT] = -1, [MSG_CLOSE] = 0, [MSG_PING] = -1};
+                                        [MSG_LIST] = 0, [MSG_CONNECT] = -1, [MSG_CLOSE] = 0, [MSG_PING] = -1,
+                                        [MSG_LOOK] = 0};
     if (length > MAX_PAYLOAD)
         return "frame above 65536 bytes";
-    if (type < MSG_HELLO || type > MSG_PING)
+    if (type < MSG_HELLO || type > MSG_LOOK)
         return "unknown frame type";
     if ((type == MSG_HELLO) == p->greeted)
         return "HELLO comes first, and once";
@@ -112,7 +113,7 @@ static const char *header_error(const struct parser *p, u32 length, u8 type, u8 
         return "flags that the frame type does not have";
     if (type == MSG_DATA ? pipe != 0 && pipe != 3 : type == MSG_CREDIT ? pipe < 1 || pipe > 3 : pipe != 0)
         return "pipe that the frame type does not have";
-    if ((type == MSG_HELLO || type == MSG_PING) != (stream == 0))
+    if ((type == MSG_HELLO || type == MSG_PING || type == MSG_LOOK) != (stream == 0))
         return "stream that the frame type does not have";
     if ((exact[type] >= 0 && length != (u32)exact[type]) || (type == MSG_PING && length > 64))
         return "payload length that the frame type does not have";

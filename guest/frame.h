@@ -27,6 +27,7 @@ enum {
     MSG_CONNECT = 0x0a,
     MSG_CLOSE = 0x0b,
     MSG_PING = 0x0c,
+    MSG_LOOK = 0x0d,
     MSG_GUEST_HELLO = 0x81,
     MSG_STARTED = 0x82,
     MSG_GUEST_DATA = 0x83,
@@ -35,6 +36,7 @@ enum {
     MSG_REFUSED = 0x87,
     MSG_REPLY = 0x88,
     MSG_PONG = 0x8c,
+    MSG_LOOKED = 0x8d,
     MSG_FATAL = 0x8f,
 };
 

@@ -124,6 +124,14 @@ void send_credit(u32 stream, u16 pipe, u32 amount)
     frame_done(MSG_GUEST_CREDIT, 0, pipe, stream, 4);
 }
 
+/* The cheap fingerprint as it is now. What has no room is left out. */
+static size_t look(u8 *room, size_t size)
+{
+    struct lines l = {.data = room, .size = size, .fd = -1};
+    fingerprint_cheap(&l);
+    return l.used;
+}
+
 static void greet(const struct message *m)
 {
     struct hello hello;
@@ -146,13 +154,22 @@ static void greet(const struct message *m)
     u8 *room = frame_room(MAX_PAYLOAD);
     memcpy(room, f.data, f.length);
     if (hello.fingerprint) { /* nothing has run here yet: what is told now is what a start is compared by */
-        struct lines l = {.data = room + f.length + FIELD_HEADER_SIZE, .size = MAX_PAYLOAD - f.length - FIELD_HEADER_SIZE, .fd = -1};
-        fingerprint_cheap(&l);
+        size_t used = look(room + f.length + FIELD_HEADER_SIZE, MAX_PAYLOAD - f.length - FIELD_HEADER_SIZE);
         room[f.length] = 4;
-        put_u32(room + f.length + 1, (u32)l.used);
-        f.length += FIELD_HEADER_SIZE + l.used;
+        put_u32(room + f.length + 1, (u32)used);
+        f.length += FIELD_HEADER_SIZE + used;
     }
     frame_done(MSG_GUEST_HELLO, 0, 0, 0, f.length);
+    if (hello.ahead) {
+        flush(); /* the host does not wait for the fork */
+        spare_expect();
+    }
+}
+
+static void take_look(void)
+{
+    size_t used = look(frame_room(MAX_PAYLOAD), MAX_PAYLOAD);
+    frame_done(MSG_LOOKED, 0, 0, 0, used);
 }
 
 /* The stream for a message that opens one, or NULL when it was answered already: a number is used once, whatever comes. */
@@ -317,6 +334,7 @@ static void take_message(const struct message *m)
     case MSG_LIST: take_list(m); break;
     case MSG_KILL_ALL: take_kill_all(m); break;
     case MSG_PING: send_frame(MSG_PONG, 0, m->payload, m->length); break;
+    case MSG_LOOK: take_look(); break;
     case MSG_CLOSE:
         if (s && s->ended)
             stream_close(s);

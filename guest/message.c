@@ -21,7 +21,7 @@ static const struct rule run_rules[29] = {
     [28] = {8, 1, 0},
 };
 static const struct rule connect_rules[4] = {[1] = {TEXT, 1, 0}, [2] = {2, 1, 0}, [3] = {4, 1, 0}};
-static const struct rule hello_rules[5] = {[1] = {4, 1, 0}, [2] = {8, 1, 0}, [3] = {1, 1, 0}, [4] = {1, 1, 0}};
+static const struct rule hello_rules[6] = {[1] = {4, 1, 0}, [2] = {8, 1, 0}, [3] = {1, 1, 0}, [4] = {1, 1, 0}, [5] = {1, 1, 0}};
 
 /* Checks every field against its rule; counts[tag] is how often each is there. */
 static int check_fields(const u8 *at, const u8 *end, const struct rule *rules, size_t count, u32 *counts)
@@ -223,9 +223,9 @@ const char *connect_error(const struct connect_request *request)
 
 int hello_parse(struct hello *hello, const u8 *bytes, size_t length)
 {
-    u32 counts[5] = {0};
+    u32 counts[6] = {0};
     memset(hello, 0, sizeof *hello);
-    if (check_fields(bytes, bytes + length, hello_rules, 5, counts) || !counts[1])
+    if (check_fields(bytes, bytes + length, hello_rules, 6, counts) || !counts[1])
         return -1;
     const u8 *at = bytes;
     struct field f;
@@ -236,8 +236,10 @@ int hello_parse(struct hello *hello, const u8 *bytes, size_t length)
             hello->life_ms = get_u64(f.value);
         else if (f.tag == 3)
             hello->unisolated = *f.value;
-        else
+        else if (f.tag == 4)
             hello->fingerprint = *f.value;
+        else
+            hello->ahead = *f.value;
     }
-    return hello->version == 1 && hello->unisolated <= 1 && hello->fingerprint <= 1 ? 0 : -1;
+    return hello->version == 1 && hello->unisolated <= 1 && hello->fingerprint <= 1 && hello->ahead <= 1 ? 0 : -1;
 }

@@ -54,7 +54,7 @@ struct connect_request {
 struct hello {
     u32 version;
     u64 life_ms;
-    u8 unisolated, fingerprint;
+    u8 unisolated, fingerprint, ahead;
 };
 
 /* 0, or -1: the message breaks the protocol (errno EPROTO), or memory is out (ENOMEM). `bytes` is malloc'ed with one spare

@@ -1,7 +1,7 @@
 /* A supervisor made ahead, with the two pipes that most commands need: the next such command does not wait for a fork.
  *
  * It is made while a command runs, so that its making costs nobody's time, and only from the second command on: a sandbox that
- * runs one command and goes has none. Code inside may kill or stop it: then the next command makes its own. */
+ * runs one command and goes has none, unless it waits anyway. Code inside may kill or stop it: then the next command makes its own. */
 #include "stream.h"
 
 #include <errno.h>
@@ -40,15 +40,16 @@ static int is_quiet(void)
     return alive <= 1 && !guest.killing_all;
 }
 
-void spare_make(void)
+/* `fresh`: as for one that is made when it is asked for, the start of a short command is not told. */
+static void make(u8 fresh)
 {
     int control[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
-    if (spare.pid || spare.commands < 2 || !is_quiet())
+    if (spare.pid || !is_quiet())
         return;
     if (!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) && !pipe2(out, O_CLOEXEC) && !pipe2(err, O_CLOEXEC) &&
         !fcntl(out[0], F_SETFL, O_NONBLOCK) && !fcntl(err[0], F_SETFL, O_NONBLOCK)) {
         struct ends ends = {.control = control[1], .in = guest.null, .out = out[1], .err = err[1], .channel = -1,
-                            .signals = guest.signals};
+                            .signals = guest.signals, .fresh = fresh};
         long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (pid == 0)
             spare_main(&ends, spare.user);
@@ -64,6 +65,14 @@ void spare_make(void)
     close_pair(out);
     close_pair(err);
 }
+
+void spare_make(void)
+{
+    if (spare.commands >= 2)
+        make(0);
+}
+
+void spare_expect(void) { make(1); }
 
 int spare_take(struct stream *s, const struct run *run, const u8 *message, size_t length)
 {

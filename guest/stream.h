@@ -127,6 +127,7 @@ int is_supervisor(pid_t pid);
 void sweep_orphans(void);
 
 /* spare.c */
+void spare_expect(void); /* the first command is to find one too */
 void spare_make(void); /* if it may be of use; a failure is no failure */
 int spare_take(struct stream *stream, const struct run *run, const u8 *message, size_t length); /* 1: it runs the command */
 void spare_drop(void);

@@ -38,7 +38,7 @@ struct order {
 struct ends {
     int control, in, out, err, channel, signals;
     u8 terminal; /* in, out and err are one terminal */
-    u8 fresh;    /* made for this command: the guest waits for nothing from it while a short one runs */
+    u8 fresh;    /* made for this command or the first: the guest waits for nothing from it while a short one runs */
 };
 
 /* They run in a forked child of the guest and never return. */

@@ -20,7 +20,7 @@ SH_ENV = (b"PATH=/usr/local/bin:/usr/bin:/bin",)
 class Guest:
     """One guest process, unisolated. Frames that arrive are sorted by stream; data is gathered by stream and pipe."""
 
-    def __init__(self, binary: Path, *, life_ms: int = 0, fingerprint: bool = False) -> None:
+    def __init__(self, binary: Path, *, life_ms: int = 0, fingerprint: bool = False, ahead: bool = False) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Guest:
         self.refill = True
         self.closed = False
         self.next_stream = 0
-        hello = guest.HostHello(life_ms=life_ms, unisolated=True, fingerprint=fingerprint)
+        hello = guest.HostHello(life_ms=life_ms, unisolated=True, fingerprint=fingerprint, ahead=ahead)
         self.send(frames.HELLO, 0, guest.HOST_HELLO_LAYOUT.encode(hello))
         self.hello = guest.GUEST_HELLO_LAYOUT.decode(self.wait(0, frames.GUEST_HELLO).payload)
 

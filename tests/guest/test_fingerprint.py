@@ -29,6 +29,18 @@ def test_a_hello_that_asks_for_it_is_answered_with_lines(binary: Path) -> None:
             assert silent.hello.fingerprint == b""
 
 
+def test_a_look_tells_what_is_there_now(binary: Path) -> None:
+    """As often as it is asked for, beside commands, in the form of the first word."""
+    with Guest(binary, fingerprint=True) as told:
+        stream = told.argv("sleep", "100")
+        told.started(stream)
+        for _ in range(2):
+            told.send(frames.LOOK, 0)
+            lines = decode_lines(told.wait(0, frames.LOOKED).payload)
+            assert lines["environment"] == decode_lines(told.hello.fingerprint)["environment"]
+            assert lines["mounts"]
+
+
 def test_files_that_are_skipped_are_not_looked_at(guest_process: Guest, tmp_path: Path) -> None:
     """The full form names every file, but only says of these that they are there; it can be cancelled half-way."""
     skipped = tuple(bytes(path) for path in Path("/").iterdir() if path.name not in ("etc", "proc"))

@@ -44,6 +44,20 @@ def test_one_command_leaves_no_process_behind(guest_process: Guest) -> None:
     assert guest_process.out(stream, 2) == b"err\n"
 
 
+def test_a_sandbox_that_waits_has_one_for_its_first_command(binary: Path) -> None:
+    """It is there before the command, serves it, and is not replaced: the second command finds what it would find."""
+    with Guest(binary, ahead=True) as waiting:
+        until = time.monotonic() + 10
+        while len(found := _children(waiting)) != 1:
+            assert time.monotonic() < until, f"children {found}, not one spare"
+            time.sleep(0.005)
+        for expected in (b"%d\n" % found[0], None):
+            stream = waiting.shell("sleep 0.05; echo $PPID")
+            assert waiting.end(stream).code == 0
+            assert expected is None or waiting.out(stream) == expected
+        assert waiting.out(stream) != b"%d\n" % found[0]
+
+
 def test_commands_of_other_shapes_pass_the_spare_by(guest_process: Guest) -> None:
     """stdin, a merged stderr and a message of several frames are served beside it."""
     spare = _with_spare(guest_process)

@@ -94,6 +94,7 @@ LIES: dict[str, tuple[guest.Run, list[bytes], str]] = {
     "a kill nobody asked for": (RUN, [end(1, how=guest.KILLED)], "nobody asked"),
     "a reply to a command": (RUN, [encode_frame(frames.REPLY, 1)], "REPLY"),
     "an unknown stream": (RUN, [data(7, b"x")], "stream 7"),
+    "a look": (RUN, [encode_frame(frames.LOOKED, 0, b"x")], "nobody asked"),
     "a pong": (RUN, [encode_frame(frames.PONG, 0, b"x")], "nobody asked"),
     "too much credit": (
         RUN,
@@ -128,12 +129,12 @@ async def test_each_lie_is_a_violation(peer: Peer, lie: str) -> None:
 async def test_a_ping_is_one_round_trip_and_no_operation(peer: Peer) -> None:
     """It waits for its own answer, given up or not; what counts operations and idleness does not see it."""
     with anyio.move_on_after(0.02):
-        await peer.channel.ping()
+        await peer.channel.ask().answer()
     assert (peer.channel.operations, peer.channel.busy) == (0, False)
     second: list[str] = []
 
     async def ping() -> None:
-        await peer.channel.ping()
+        await peer.channel.ask().answer()
         second.append("answered")
 
     async with anyio.create_task_group() as group:
@@ -147,7 +148,7 @@ async def test_a_ping_is_one_round_trip_and_no_operation(peer: Peer) -> None:
 
         async def lost() -> None:
             with pytest.raises(ProtocolViolation, match="nobody asked"):
-                await peer.channel.ping()
+                await peer.channel.ask().answer()
 
         group.start_soon(lost)
         await peer.say(encode_frame(frames.PONG, 0, (9).to_bytes(8, "big")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,8 +14,10 @@ from tests.sandbox.test_pool import until
 
 from proofbox.model.limits import Limits
 from proofbox.runtimes.native.handle import NativeHandle
+from proofbox.sandbox import members
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
+from proofbox.templates.store import open_store
 
 pytestmark = pytest.mark.container
 
@@ -104,3 +107,40 @@ async def test_claims_from_all_sides_are_served_and_limits_hold(host: Host) -> N
         assert len(had) == stats.hits + stats.misses == 40
         assert stats.wanted > 2
     assert not host._factory.lives
+
+
+async def test_a_member_that_changed_while_it_waited_is_found_and_counted(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file more than it was made with: it is destroyed at the next look and handed to nobody, with a reason."""
+    monkeypatch.setattr(members, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(members, "TICK", 0.05)
+    async with host.pool(size=(2, 2)) as of:
+        assert (await of.ready(60)).ready == 2
+        changed = of._members._idle[0].box
+        await changed.write("/tmp/mine", "x")
+        await until(lambda: of.stats().unclean == 1)
+        assert of.stats().unhealthy == 0
+        assert "inodes" in of.stats().error
+        assert host.starts.unclean == 1
+        await until(lambda: changed.id not in {life.spec.id for life in host._factory.lives})
+
+
+async def test_a_pool_that_verifies_looks_at_the_claim_too(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change is found by the claim itself, which goes on with a clean member."""
+    monkeypatch.setenv("PROOFBOX_HOME", str(tmp_path / "home"))
+    for folder in ("tmp", "etc"):
+        (tmp_path / "tree" / folder).mkdir(parents=True)
+    (tmp_path / "tree/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (tmp_path / "tree/etc/group").write_text("root:x:0:\n")
+    small = open_store().import_directory(tmp_path / "tree", "small")
+    async with host.pool(small, size=(2, 2), verify_start=True) as of:
+        assert (await of.ready(60)).ready == 2
+        changed = of._members._idle[0].box
+        await changed.write("/tmp/mine", "x")
+        async with of.claim(cold=False) as box:
+            assert box.id != changed.id
+            assert await box.files.list("/tmp") == []
+        assert (of.stats().unclean, of.stats().hits) == (1, 1)

@@ -192,7 +192,7 @@ class Sandbox(Forking):
 
     async def isolation(self) -> Isolation:
         """What keeps it apart from this host, found on its first process from outside; under a millisecond."""
-        await self._life.channel.ping()
+        await self._life.channel.ask().answer()
         observed = self._life.observe()
         shares_kernel = LEVELS.index(self.host.level) < LEVELS.index("user-kernel")
         apart = read_apart(first_of(observed[0])) if observed is not None and shares_kernel else Apart()

@@ -19,7 +19,7 @@ import anyio
 
 from proofbox.errors import InvalidInput, ProtocolViolation, SandboxLost
 from proofbox.kit.loop import Stop, watch_readable, watch_writable
-from proofbox.sandbox.stream import Incoming, Stream
+from proofbox.sandbox.stream import Incoming, Question, Stream
 from proofbox.wire import frames, guest
 from proofbox.wire.frames import MAX_PAYLOAD, WireError, encode_frame, encode_message
 
@@ -59,7 +59,7 @@ class Channel:
         "_next",
         "_on_lost",
         "_pinged",
-        "_pings",
+        "_questions",
         "_queued",
         "_read_size",
         "_room",
@@ -83,7 +83,7 @@ class Channel:
         self._backlog: deque[memoryview] = deque()
         self._queued = 0
         self._closes = b""
-        self._pings: deque[tuple[bytes, anyio.Event]] = deque()
+        self._questions: deque[Question] = deque()
         self._pinged = 0
         self._room: anyio.Event | None = None
         self._read_size = READ_SIZE
@@ -104,9 +104,8 @@ class Channel:
         """How many there were so far, those that go on included."""
         return self._next - 1
 
-    async def hello(self, life_ms: int, unisolated: bool, fingerprint: bool = False) -> guest.GuestHello:
+    async def hello(self, asked: guest.HostHello) -> guest.GuestHello:
         """The handshake. Raises ``SandboxLost`` if the channel breaks; the deadline is the caller's."""
-        asked = guest.HostHello(life_ms=life_ms, unisolated=unisolated, fingerprint=fingerprint)
         payload = guest.HOST_HELLO_LAYOUT.encode(asked)
         self._write(encode_frame(frames.HELLO, 0, payload))
         if isinstance(self._hello, anyio.Event):
@@ -124,20 +123,17 @@ class Channel:
         """What the guest calls the machine and kernel that it sees; empty before its first answer."""
         return "" if isinstance(self._hello, anyio.Event) else self._hello.machine[:200].decode("utf-8", "replace")
 
-    async def ping(self) -> None:
-        """One round trip to the guest, which is no operation. Raises ``SandboxLost``; the deadline is the caller's.
-        Safe to cancel: the answer may come later.
+    def ask(self, *, look: bool = False) -> Question:
+        """One round trip to the guest, which is no operation; with ``look`` the answer is the sandbox's cheap
+        fingerprint as it is now, in lines. Nothing is awaited here. Raises ``SandboxLost``.
         """
         if self.error is not None:
             raise copy.copy(self.error)
         self._pinged += 1
-        asked = self._pinged.to_bytes(8, "big")
-        answered = anyio.Event()
-        self._pings.append((asked, answered))
-        self._write(encode_frame(frames.PING, 0, asked))
-        await answered.wait()
-        if self.error is not None:
-            raise copy.copy(self.error)
+        question = Question(frames.LOOK) if look else Question(frames.PING, self._pinged.to_bytes(8, "big"))
+        self._questions.append(question)
+        self._write(encode_frame(question.kind, 0, question.asked))
+        return question
 
     def run(self, run: guest.Run, keep: int | None) -> Stream:
         """Sends ``RUN``. Nothing is awaited: after this call the operation exists. Raises ``SandboxLost``,
@@ -239,8 +235,8 @@ class Channel:
             stream.fail(self.error)
         if isinstance(self._hello, anyio.Event):
             self._hello.set()
-        for _, answered in self._pings:
-            answered.set()
+        for question in self._questions:
+            question.fail(self.error)
         if self._room is not None:
             self._room.set()
 
@@ -307,10 +303,10 @@ class Channel:
                 raise WireError(f"protocol version {hello.version}, or a second HELLO; we speak {guest.VERSION}")
             waiting, self._hello = self._hello, hello
             waiting.set()
-        elif frame.type == frames.PONG:
-            if not self._pings or frame.payload != self._pings[0][0]:
-                raise WireError("a PONG that nobody asked for")
-            self._pings.popleft()[1].set()
+        elif frame.type in (frames.PONG, frames.LOOKED):
+            if not self._questions or not self._questions[0].takes(frame):
+                raise WireError(f"an answer of type {frame.type:#04x} that nobody asked for")
+            self._questions.popleft()
         elif frame.type == frames.FATAL:
             self.fatal = guest.FATAL_LAYOUT.decode(frame.payload).message[:400].decode("utf-8", "backslashreplace")
         else:

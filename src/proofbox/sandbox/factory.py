@@ -11,7 +11,7 @@ import anyio
 import msgspec
 from anyio.lowlevel import RunVar
 
-from proofbox.errors import Busy, CreateFailed, InvalidInput
+from proofbox.errors import Busy, CreateFailed, InvalidInput, SandboxLost
 from proofbox.host.memory import available_memory
 from proofbox.host.remedies import explain
 from proofbox.kit.clock import paused
@@ -25,6 +25,7 @@ from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
 from proofbox.sandbox.starts import Starts
+from proofbox.wire.frames import LOOK
 
 if TYPE_CHECKING:
     from proofbox.sandbox.host import Host
@@ -110,6 +111,20 @@ class Factory:
                 error = _explained(error, ident)
             raise error
         return life
+
+    async def check(self, order: Order, life: Life, seconds: float, *, look: bool) -> None:
+        """Whether one that was made before, and in which nothing has run, answers within so many seconds; with
+        ``look`` also whether it is still what it was, where that can be told. Raises ``SandboxLost``
+        (``UncleanStart``); whoever has it ends it then. Safe to cancel.
+        """
+        told = None
+        question = life.channel.ask(look=look and bool(life.start_lines))
+        with anyio.move_on_after(seconds):  # while the guest is at work
+            told = await question.answer()
+        if told is None:
+            raise SandboxLost(f"sandbox {life.spec.id}: its guest did not answer within {seconds:.3g} s", "guest")
+        if question.kind == LOOK and told != life.start_lines:
+            self.starts.check(life.spec, told, order.template.layers)
 
     def box(self, order: Order, life: Life) -> Sandbox:
         """A live one as its user sees it."""

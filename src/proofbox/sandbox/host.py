@@ -214,10 +214,14 @@ class Host:
             with paused():  # who is timed does not pay for the end of it
                 await life.end()
 
-    async def _order(self, asked: Asked) -> Order:
-        """What is asked for, understood and checked: names of templates mean now what they mean now."""
+    async def _order(self, asked: Asked, before: Order | None = None) -> Order:
+        """What is asked for, understood and checked: names of templates mean now what they mean now. ``before`` is what
+        the same was found to be; it stands unless the name means another digest.
+        """
         template = asked.template
         found = template if isinstance(template, Template) else await self._resolve(template)
+        if before is not None and before.spec.template == found.digest:
+            return before
         return order_of(asked, found, self.effective(asked.limits), self.runtime_name, self.probe)
 
     async def _resolve(self, name: str) -> Template:

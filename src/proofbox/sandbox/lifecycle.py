@@ -24,6 +24,7 @@ from proofbox.runtime.contract import Below, CanCountEvents, CanLayer, CanObserv
 from proofbox.sandbox.channel import Channel
 from proofbox.sandbox.clocks import start_clocks
 from proofbox.sandbox.stack import Stack
+from proofbox.wire.guest import HostHello
 
 log = logging.getLogger("proofbox.sandbox")
 
@@ -299,7 +300,14 @@ class Life:
         self._channel = Channel(sock, self.spec.id, self._channel_lost)
         wall = self.spec.limits.wall
         life_ms = int((self._held + wall + LIFE_SLACK) * 1000) if wall is not None else 0
-        hello = await self._channel.hello(life_ms, self._runtime.level == "none", self._fingerprint)
+        hello = await self._channel.hello(
+            HostHello(
+                life_ms=life_ms,
+                unisolated=self._runtime.level == "none",
+                fingerprint=self._fingerprint,
+                ahead=self._held > 0,
+            )
+        )
         self.start_lines = hello.fingerprint
 
     def _wall_passed(self) -> None:

@@ -44,7 +44,7 @@ class Pool:
     def __init__(
         self,
         factory: Factory,
-        understand: Callable[[Asked], Awaitable[Order]],
+        understand: Callable[[Asked, Order | None], Awaitable[Order]],
         asked: Asked,
         *,
         size: tuple[int, int],
@@ -58,7 +58,7 @@ class Pool:
         self._tally = Tally()
         self._members = Members(
             factory,
-            lambda: understand(asked),
+            lambda: understand(asked, None),
             self._tally,
             least=as_count(size[0], "the least members of a pool", most),
             most=most,
@@ -132,6 +132,7 @@ class Pool:
             made=tally.made,
             failed=tally.failed,
             unhealthy=tally.gone["unhealthy"],
+            unclean=tally.gone["unclean"],
             expired=tally.gone["expired"],
             drained=tally.gone["drained"],
             surplus=tally.gone["surplus"],
@@ -153,21 +154,22 @@ class Pool:
         with paused():  # who is timed does not pay for what the pool does
             if self._closing is not None or self._members.order is None:
                 raise InvalidInput("this pool is closed: claim inside of its `async with`")
-            order = await self._understand(asked)
-            if asked is self._asked:
+            own = asked is self._asked
+            order = await self._understand(asked, self._members.order if own else None)
+            if own:
                 self._members.turn_to(order)
-            life = await self._warm(order) or await self._cold(order, cold)
+            life, box = await self._warm(order) or await self._cold(order, cold)
         life.timings["claim"] = perf_counter() - begun
         self._tally.claimed += 1
         try:
-            yield self._factory.box(order, life)
+            yield box
         finally:
             self._tally.claimed -= 1
             with paused():  # nor for the end of it
                 await life.end()
 
-    async def _warm(self, order: Order) -> Life | None:
-        """The oldest member that answers, its clocks started; None if there is none, or if it is not what is wanted."""
+    async def _warm(self, order: Order) -> tuple[Life, Sandbox] | None:
+        """The oldest member that serves, its clocks started; None if there is none, or if it is not what is wanted."""
         members = self._members
         if order != members.order:
             self._tally.other += 1
@@ -175,32 +177,31 @@ class Pool:
         begun = perf_counter()
         late = monotonic() + CHECK_SECONDS
         while monotonic() < late and (member := members.take()) is not None:
-            if await self._answers(member, late - monotonic()):
+            if await self._serves(member, order, late - monotonic()):
                 member.life.begin()
                 self._tally.hits += 1
                 self._tally.warm.append(perf_counter() - begun)
                 members.served()
-                return member.life
+                return member.life, member.box
         self._tally.misses += 1
         members.missed()
         return None
 
-    async def _answers(self, member: Member, seconds: float) -> bool:
-        """A round trip to its guest. Whoever does not answer is destroyed, and counted."""
-        error = SandboxLost(f"sandbox {member.life.spec.id}: its guest did not answer within {seconds:.3g} s", "guest")
+    async def _serves(self, member: Member, order: Order, seconds: float) -> bool:
+        """A round trip to its guest, which tells what the sandbox is by now. Whoever does not answer, or is not what it
+        was, is destroyed, and counted.
+        """
         try:
-            with anyio.move_on_after(seconds):
-                await member.life.channel.ping()
-                return True
+            await self._factory.check(order, member.life, seconds, look=order.verify_start)
         except SandboxLost as lost:
-            error = lost
+            self._members.sick(member, lost)
+            return False
         except BaseException:
             await self._members.give_back(member)
             raise
-        self._members.sick(member, error)
-        return False
+        return True
 
-    async def _cold(self, order: Order, allowed: bool) -> Life:
+    async def _cold(self, order: Order, allowed: bool) -> tuple[Life, Sandbox]:
         if not allowed:
             members = self._members
             counts = f"{members.pending} of {members.wanted} are being made"
@@ -209,4 +210,4 @@ class Pool:
         begun = perf_counter()
         life = await self._factory.make(order, secrets.token_hex(6))
         self._tally.cold.append(perf_counter() - begun)
-        return life
+        return life, self._factory.box(order, life)

@@ -19,9 +19,10 @@ stuck    creation does not get on: it failed again and again, or has taken far t
 closed   no more claims are served
 """
 
-Gone = Literal["unhealthy", "expired", "drained", "surplus"]
+Gone = Literal["unhealthy", "unclean", "expired", "drained", "surplus"]
 """
 unhealthy  it died while it waited, or did not answer when it was to be handed out
+unclean    it was not what others of its kind are, when it was made or when it was to be handed out
 expired    nobody claimed it in time
 drained    the template's name means another digest now
 surplus    fewer are needed than stood
@@ -46,7 +47,8 @@ class PoolStats:
     hits, misses             claims that got a member; that found none (and got a cold sandbox, or ``Busy``)
     other                    claims for something else than the pool holds: always cold, not in the hit rate
     made, failed             members that came up; creations that did not
-    unhealthy, expired, drained, surplus   members that went without having been handed out, and why
+    unhealthy, unclean, expired, drained, surplus   members that went without having been handed out, and why; those
+                             that were unclean from the first are among the failed, too
     error                    the latest failure, "" if there was none or all is well again
     """
 
@@ -64,6 +66,7 @@ class PoolStats:
     made: int
     failed: int
     unhealthy: int
+    unclean: int
     expired: int
     drained: int
     surplus: int

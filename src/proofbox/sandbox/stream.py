@@ -74,6 +74,43 @@ class Incoming:
         return owed
 
 
+class Question:
+    """One ``PING`` or ``LOOK``, which is no operation."""
+
+    __slots__ = ("_answer", "_done", "_error", "asked", "kind")
+
+    def __init__(self, kind: int, asked: bytes = b"") -> None:
+        self.kind = kind
+        self.asked = asked
+        self._answer: bytes | None = None
+        self._error: SandboxLost | None = None
+        self._done = anyio.Event()
+
+    async def answer(self) -> bytes:
+        """Waits for it. Raises ``SandboxLost``; the deadline is the caller's. Safe to cancel and to repeat."""
+        await self._done.wait()
+        if self._answer is None:
+            assert self._error is not None
+            raise copy.copy(self._error)
+        return self._answer
+
+    def fail(self, error: SandboxLost) -> None:
+        """The sandbox is gone, and no answer will come."""
+        self._error = error
+        self._done.set()
+
+    def takes(self, frame: frames.Frame) -> bool:
+        """Whether that is its answer; if so it is kept, and who waits here is woken."""
+        if self.kind == frames.PING:
+            right = frame.type == frames.PONG and frame.payload == self.asked
+        else:
+            right = frame.type == frames.LOOKED
+        if right:
+            self._answer = frame.payload
+            self._done.set()
+        return right
+
+
 class Stream:
     """One ``RUN``, ``CONNECT``, ``KILL_ALL`` or ``LIST``. ``done`` is set when the last word about it has come."""
 

@@ -32,6 +32,7 @@ LIST: Final = 0x09
 CONNECT: Final = 0x0A
 CLOSE: Final = 0x0B
 PING: Final = 0x0C
+LOOK: Final = 0x0D
 
 GUEST_HELLO: Final = 0x81
 STARTED: Final = 0x82
@@ -41,6 +42,7 @@ END: Final = 0x86
 REFUSED: Final = 0x87
 REPLY: Final = 0x88
 PONG: Final = 0x8C
+LOOKED: Final = 0x8D
 FATAL: Final = 0x8F
 
 STDIN: Final = 0
@@ -51,14 +53,14 @@ CHANNEL: Final = 3
 Side = Literal["guest", "host"]
 
 _TYPES: Final[dict[Side, frozenset[int]]] = {
-    "guest": frozenset({GUEST_HELLO, STARTED, GUEST_DATA, GUEST_CREDIT, END, REFUSED, REPLY, PONG, FATAL}),
-    "host": frozenset({HELLO, RUN, DATA, CREDIT, SIGNAL, RESIZE, KILL, KILL_ALL, LIST, CONNECT, CLOSE, PING}),
+    "guest": frozenset({GUEST_HELLO, STARTED, GUEST_DATA, GUEST_CREDIT, END, REFUSED, REPLY, PONG, LOOKED, FATAL}),
+    "host": frozenset({HELLO, RUN, DATA, CREDIT, SIGNAL, RESIZE, KILL, KILL_ALL, LIST, CONNECT, CLOSE, PING, LOOK}),
 }
 _FIRST: Final[dict[Side, frozenset[int]]] = {"guest": frozenset({GUEST_HELLO, FATAL}), "host": frozenset({HELLO})}
-_CONNECTION: Final = frozenset({HELLO, PING, GUEST_HELLO, PONG, FATAL})
+_CONNECTION: Final = frozenset({HELLO, PING, LOOK, GUEST_HELLO, PONG, LOOKED, FATAL})
 _TOWARDS_HOST: Final = frozenset({GUEST_DATA, CREDIT})
 _TOWARDS_GUEST: Final = frozenset({DATA, GUEST_CREDIT})
-_EXACT: Final = {CREDIT: 4, GUEST_CREDIT: 4, SIGNAL: 5, RESIZE: 4, KILL: 0, KILL_ALL: 0, LIST: 0, CLOSE: 0}
+_EXACT: Final = {CREDIT: 4, GUEST_CREDIT: 4, SIGNAL: 5, RESIZE: 4, KILL: 0, KILL_ALL: 0, LIST: 0, CLOSE: 0, LOOK: 0}
 
 
 class WireError(ValueError):

@@ -43,6 +43,8 @@ class HostHello(msgspec.Struct, frozen=True, kw_only=True):
     unisolated: bool = False
     fingerprint: bool = False
     """The answer has the cheap fingerprint of the sandbox."""
+    ahead: bool = False
+    """The sandbox is to wait: what its first command needs may be made before it comes."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,7 @@ HOST_HELLO_LAYOUT: Final = Layout(
     Field(2, "life_ms", "Q"),
     Field(3, "unisolated", "bool"),
     Field(4, "fingerprint", "bool"),
+    Field(5, "ahead", "bool"),
 )
 RUN_LAYOUT: Final = Layout(
     Run,
