@@ -15,8 +15,9 @@ from proofbox.errors import Refused
 from proofbox.host.idmap import LOWEST, find_ids
 from proofbox.runtimes.microvm import vmm
 from proofbox.runtimes.microvm.accel import NO_FILES
+from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu, find_qemu
-from proofbox.runtimes.microvm.vmm import Confined, Machine, Vmm
+from proofbox.runtimes.microvm.vmm import Confined, Vmm
 from proofbox.testing.needs import skip_unless_required
 
 PATIENCE = 90.0

@@ -11,8 +11,8 @@ from tests.microvm.conftest import PATIENCE, confined
 
 from proofbox.runtimes.microvm import accel
 from proofbox.runtimes.microvm.accel import Verdict
+from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu
-from proofbox.runtimes.microvm.vmm import Machine
 from proofbox.testing.orphans import adopting, children, settled
 
 pytestmark = pytest.mark.container

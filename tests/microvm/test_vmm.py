@@ -16,8 +16,8 @@ import pytest
 from tests.microvm.conftest import StartMachine
 
 from proofbox.errors import CreateFailed
+from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu
-from proofbox.runtimes.microvm.vmm import Machine
 from proofbox.testing.orphans import adopting, children, settled
 
 pytestmark = pytest.mark.container

@@ -23,8 +23,9 @@ import msgspec
 
 from proofbox.errors import CreateFailed
 from proofbox.runtimes.microvm import vmm
+from proofbox.runtimes.microvm.machine import MIB, Machine
 from proofbox.runtimes.microvm.qemu import Accelerator, Qemu
-from proofbox.runtimes.microvm.vmm import MIB, Confined, Machine
+from proofbox.runtimes.microvm.vmm import Confined
 from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
 from proofbox.wire.guest import FATAL_LAYOUT
 

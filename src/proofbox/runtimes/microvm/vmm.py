@@ -8,57 +8,42 @@ guest's ports, QEMU's own monitor, and the disks are descriptors that it inherit
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-import msgspec
+import anyio
 
-from proofbox.errors import CreateFailed
+from proofbox.errors import CreateFailed, SandboxLost
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
-from proofbox.runtimes.microvm.qemu import Accelerator, Qemu
+from proofbox.runtimes.microvm.machine import INITRAMFS, KERNEL, MIB, TRANSLATIONS, Inherited, Machine, arguments
+from proofbox.runtimes.microvm.qemu import Qemu
+from proofbox.runtimes.microvm.qmp import Monitor
 
-MIB: Final = 1 << 20
-TRANSLATIONS: Final = 64 * MIB
-"""Memory for emulated code. QEMU's own default is a gigabyte."""
 OVERHEAD: Final = {"kvm": 64 * MIB, "tcg": 128 * MIB + TRANSLATIONS}
 """Bytes that QEMU needs beside the guest's memory, by accelerator: a bound for its group, not what it usually takes."""
 OWN_TASKS: Final = 96
 """Threads and processes of its own, which count in its group: processors, I/O threads, our program's."""
 
-PORT: Final = "proofbox"
-"""With their numbers, the names of the ports inside, in /sys/class/virtio-ports/*/name."""
+IGNORE_SHARED: Final = {"capability": "x-ignore-shared", "state": True}
+"""Memory that is a file of ours is not written into the state."""
+DEVICES: Final = 16 * MIB
+"""Bytes that the state of devices may have; 64 KiB are usual."""
+SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+SAVE_S: Final = 30.0
+"""Seconds for that; some milliseconds are usual."""
+_PAUSE_S: Final = 0.001
 
 STOP_PATIENCE: Final = 5.0
 """Seconds that our own program has to end the machine before it is killed, which ends the machine too."""
 STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
-
-KERNEL: Final = "/machine/kernel"
-INITRAMFS: Final = "/machine/initramfs"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What to start. ``memory`` in bytes, rounded up to whole MiB.
-
-    ``images`` are read-only block devices in their order, ``disk`` a writable one after them, all of them raw files.
-    """
-
-    kernel: Path
-    initramfs: Path
-    cmdline: str
-    memory: int
-    processors: int = 1
-    images: tuple[Path, ...] = ()
-    disk: Path | None = None
-    accelerator: Accelerator = "tcg"
-    machine: Literal["microvm", "q35"] = "microvm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +58,33 @@ class Confined:
     namespace: int = -1
 
 
+class SaveFailed(SandboxLost):
+    """QEMU did not save its machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A machine that runs, as it was at an instant: all of its memory, and what its devices and processors held.
+
+    ``memory`` is a descriptor of a file in memory that nobody can change any more. Machines that are started from it
+    share it, and copy what they write.
+    """
+
+    memory: int
+    devices: bytes
+
+    def close(self) -> None:
+        """Lets the memory go, once no machine needs it. Not to be repeated."""
+        os.close(self.memory)
+
+
 @dataclass(slots=True, eq=False)
 class Vmm:
     """A machine that was started. Every process of it is below ``process``."""
 
     process: subprocess.Popen[bytes]
-    monitor: socket.socket
+    socket: socket.socket
+    monitor: Monitor
 
     @property
     def pid(self) -> int:
@@ -95,37 +101,103 @@ class Vmm:
             self.process.send_signal(signal.SIGTERM)
             await end_within(self.process, STOP_PATIENCE)
 
+    async def devices(self) -> bytes:
+        """What its devices and processors hold, without its memory, which has to be shared: see ``start``.
+
+        It stands still from then on. Raises ``SaveFailed``; stop it then.
+        """
+        target = os.memfd_create("devices", os.MFD_CLOEXEC)
+        try:
+            await self.monitor.command("migrate-set-capabilities", capabilities=[IGNORE_SHARED])
+            await self.monitor.command("getfd", passed=[target], fdname="devices")
+            await self.monitor.command("migrate", uri="fd:devices")
+            with anyio.fail_after(SAVE_S):
+                while (told := await self.monitor.command("query-migrate")).get("status") != "completed":
+                    if told.get("status") in ("failed", "cancelled"):
+                        raise SaveFailed(f"QEMU did not save its machine: {told}", "monitor")
+                    await anyio.sleep(_PAUSE_S)
+            if os.fstat(target).st_size > DEVICES:
+                raise SaveFailed(f"QEMU saved more than {DEVICES} bytes for devices", "monitor")
+            return os.pread(target, DEVICES, 0)
+        except TimeoutError:
+            raise SaveFailed(f"QEMU did not save its machine within {SAVE_S:g} s", "monitor") from None
+        except SandboxLost as error:
+            raise SaveFailed(str(error), "monitor") from error
+        finally:
+            os.close(target)
+
     def close(self) -> None:
         """Lets the descriptors go; the machine runs on. Idempotent."""
-        self.monitor.close()
+        self.socket.close()
 
 
-def start(qemu: Qemu, machine: Machine, confined: Confined, ports: Sequence[socket.socket]) -> Vmm:
+def start(
+    qemu: Qemu,
+    machine: Machine,
+    confined: Confined,
+    ports: Sequence[socket.socket],
+    *,
+    state: State | None = None,
+    memory: int = -1,
+) -> Vmm:
     """Starts a machine with these serial ports, the guest's channel first. The caller closes them after this.
+
+    It boots; or it goes on from ``state``, which has to be one of the very same machine. ``memory``: a file made by
+    ``memory_file`` that it has for its memory, so that it can be saved.
 
     It ends when the thread that called this does. What goes wrong from here on comes as FATAL on the channel, and so do
     the console's last words when QEMU ends by itself. Raises ``CreateFailed``; nothing is left then.
     """
     near, far = socket.socketpair()
-    disks: list[int] = []
+    opened: list[int] = []
     try:
-        disks.extend(_open(path, os.O_RDONLY) for path in machine.images)
-        if machine.disk is not None:
-            disks.append(_open(machine.disk, os.O_RDWR))
-        numbers = [port.fileno() for port in ports]
-        words = _enter(qemu, machine, confined, numbers[0])
-        words += ["--", qemu.path, *arguments(machine, numbers, far.fileno(), disks)]
-        passed = [*numbers, far.fileno(), *disks, *([confined.namespace] if confined.namespace >= 0 else [])]
-        process = _spawn(words, passed)
+        disks = [(path, os.O_RDONLY) for path in machine.images]
+        disks += [(machine.disk, os.O_RDWR)] if machine.disk is not None else []
+        opened.extend(_open(path, mode) for path, mode in disks)
+        inherited = Inherited([port.fileno() for port in ports], far.fileno(), tuple(opened), memory)
+        monitor = Monitor(near)
+        if state is not None:
+            opened.append(_filled(state.devices))
+            monitor.send_ahead(
+                ("migrate-set-capabilities", {"capabilities": [IGNORE_SHARED]}),
+                ("migrate-incoming", {"uri": f"fd:{opened[-1]}"}),
+            )
+            inherited = replace(inherited, memory=state.memory, restored=True)
+        words = [*_enter(qemu, machine, confined, inherited), "--", qemu.path, *arguments(machine, inherited)]
+        passed = [*inherited.ports, far.fileno(), *opened, inherited.memory, confined.namespace]
+        process = _spawn(words, [each for each in passed if each >= 0])
     except BaseException:
         near.close()
         raise
     finally:
         far.close()
-        for disk in disks:
-            os.close(disk)
+        for each in opened:
+            os.close(each)
     near.setblocking(False)
-    return Vmm(process, near)
+    return Vmm(process, near, monitor)
+
+
+def memory_file(machine: Machine) -> int:
+    """A descriptor of an empty file for that machine's memory, which ``seal`` can close for all writers."""
+    memory = os.memfd_create("memory", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, machine.whole_memory)
+    return memory
+
+
+def seal(memory: int) -> None:
+    """Nobody can change it from here on, not even who has it open to be written. No machine may have it for its memory
+    any more. Raises ``OSError``.
+    """
+    fcntl.fcntl(
+        memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    )
+
+
+def _filled(content: bytes) -> int:
+    """A file in memory that holds that, to be read from its start."""
+    file = os.memfd_create("devices", os.MFD_CLOEXEC)
+    os.pwrite(file, content, 0)
+    return file
 
 
 def _open(path: Path, mode: int) -> int:
@@ -146,9 +218,9 @@ def _spawn(words: Sequence[str], passed: Sequence[int]) -> subprocess.Popen[byte
         raise CreateFailed(f"start {words[0]}: {error.strerror}", "vmm") from error
 
 
-def _enter(qemu: Qemu, machine: Machine, confined: Confined, channel: int) -> list[str]:
+def _enter(qemu: Qemu, machine: Machine, confined: Confined, inherited: Inherited) -> list[str]:
     """Our own program, and what it is to prepare: see guest/vmenter.h."""
-    words = [str(guest_path()), "vm-enter", "channel", str(channel), "stage", _stage()]
+    words = [str(guest_path()), "vm-enter", "channel", str(inherited.ports[0]), "stage", _stage()]
     for group in confined.groups:
         words += ["group", group]
     if confined.uid:
@@ -157,8 +229,9 @@ def _enter(qemu: Qemu, machine: Machine, confined: Confined, channel: int) -> li
         words += ["userns", str(confined.namespace)]
     for path in qemu.shown:
         words += ["show", path]
-    for target, source in ((KERNEL, machine.kernel), (INITRAMFS, machine.initramfs)):
-        words += ["at", target, "show", str(source)]
+    if not inherited.restored:
+        for target, source in ((KERNEL, machine.kernel), (INITRAMFS, machine.initramfs)):
+            words += ["at", target, "show", str(source)]
     if machine.accelerator == "kvm":
         words += ["device", "/dev/kvm"]
     return words
@@ -167,51 +240,3 @@ def _enter(qemu: Qemu, machine: Machine, confined: Confined, channel: int) -> li
 def _stage() -> str:
     """A directory of this host to put QEMU's root together on, in a mount namespace of its own."""
     return next((place for place in STAGES if os.path.isdir(place) and not os.path.islink(place)), "/usr")
-
-
-def arguments(machine: Machine, ports: Sequence[int], monitor: int, disks: Sequence[int]) -> list[str]:
-    """QEMU's. The numbers are those of descriptors that it inherits."""
-    return [
-        *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
-        *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
-        *_platform(machine),
-        *("-kernel", KERNEL, "-initrd", INITRAMFS, "-append", machine.cmdline),
-        *("-serial", "stdio"),
-        *("-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control"),
-        *("-device", f"virtio-serial-{_bus(machine)}"),
-        *_ports(ports),
-        *_blocks(machine, disks),
-    ]
-
-
-def _platform(machine: Machine) -> Iterator[str]:
-    options = {"microvm": "microvm,acpi=on,graphics=off,usb=off", "q35": "q35,graphics=off,usb=off"}
-    yield from ("-M", options[machine.machine])
-    if machine.accelerator == "kvm":
-        yield from ("-accel", "kvm", "-cpu", "host")
-    else:
-        # Five levels of page tables would only be slower to emulate.
-        yield from ("-accel", f"tcg,tb-size={TRANSLATIONS // MIB}", "-cpu", "max,la57=off")
-    yield from ("-m", f"{-(-machine.memory // MIB)}M", "-smp", str(machine.processors))
-
-
-def _bus(machine: Machine) -> str:
-    return "device" if machine.machine == "microvm" else "pci"
-
-
-def _ports(ports: Sequence[int]) -> Iterator[str]:
-    for number, port in enumerate(ports, 1):
-        yield from ("-chardev", f"socket,id=port{number},fd={port}")
-        yield from ("-device", f"virtserialport,chardev=port{number},nr={number},name={PORT}{number}")
-
-
-def _blocks(machine: Machine, disks: Sequence[int]) -> Iterator[str]:
-    """No locks on read-only images: many machines share them, and whoever cannot write needs none."""
-    for number, disk in enumerate(disks):
-        writable = number >= len(machine.images)
-        file = {"driver": "file", "filename": f"/dev/fdset/{number}", "locking": "off"}
-        node = {"driver": "raw", "node-name": f"disk{number}", "read-only": not writable, "file": file}
-        if writable:
-            node |= {"discard": "unmap"}
-        yield from ("-add-fd", f"fd={disk},set={number}", "-blockdev", msgspec.json.encode(node).decode())
-        yield from ("-device", f"virtio-blk-{_bus(machine)},drive=disk{number}")
