@@ -6,7 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -125,10 +125,11 @@ def make_namespace(lent: Lent, uid: int, gid: int) -> int:
     return namespace
 
 
-def run_inside(namespace: int, words: Sequence[str]) -> None:
-    """Runs a program of the host as root of a namespace of ``make_namespace``, which may own files as any of its ids.
+def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | None = None) -> bytes:
+    """Runs a program of the host as root of a namespace of ``make_namespace``, which may own files as any of its ids;
+    what it says. ``more`` is added to its environment.
 
-    Raises ``OSError`` with what it says if it fails.
+    Raises ``OSError`` with what it says of its failure.
     """
     program = shutil.which(words[0])
     if program is None:
@@ -137,13 +138,13 @@ def run_inside(namespace: int, words: Sequence[str]) -> None:
         [guest_path(), "userns", str(namespace), program, *words[1:]],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
-        errors="replace",
+        env=None if more is None else {**os.environ, **more},
         pass_fds=(namespace,),
         check=False,
     )
     if done.returncode != 0:
-        raise OSError(f"{' '.join(words)}: {done.stderr.strip()}")
+        raise OSError(f"{' '.join(words)}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
 
 
 def _map(tool: str, pid: int, own: int, extents: Sequence[Extent]) -> None:

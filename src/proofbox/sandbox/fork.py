@@ -18,7 +18,9 @@ import msgspec
 
 from proofbox.errors import ProofboxError, Refused
 from proofbox.host.copies import copy_to_memory
+from proofbox.host.idmap import find_ids
 from proofbox.host.layers import Written, can_stack
+from proofbox.host.subids import run_inside
 from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
@@ -27,6 +29,7 @@ from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order
 from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture, copy_directory, prune
 from proofbox.templates.store import OVER, OVER_LAYERS, check_name, open_store
+from proofbox.templates.tree import seen_owner
 from proofbox.templates.unpack import Notes
 
 if TYPE_CHECKING:
@@ -244,7 +247,8 @@ def _keep(captured: Captured, template: Template, sandbox: str, name: str | None
     # None is left out before the last one: by their order the targets are mounted, /usr before what is below it.
     parts = targets(template)[: max(told, default=0) + 1]
     layers = [
-        (target, store.put_layer(_mover(captured.directory / str(number)))) for number, target in enumerate(parts)
+        (target, store.put_layer(_mover(captured.directory / str(number)), read_back=True))
+        for number, target in enumerate(parts)
     ]
     left_out = captured.left_out
     facts = {"snapshot_of": sandbox}
@@ -269,14 +273,15 @@ def _says_something(part: Path, below: Path) -> bool:
     except PermissionError:  # closed to its own owner: that says enough
         return True
     mine, other = part.stat(), below.stat()
-    if os.geteuid() == 0 and (mine.st_uid, mine.st_gid) != (other.st_uid, other.st_gid):
-        return True  # to anybody else all of it belongs to the one who is root inside
-    return mine.st_mode != other.st_mode
+    return mine.st_mode != other.st_mode or seen_owner(mine) != seen_owner(other)
 
 
 def _mover(part: Path) -> Callable[[Path], Notes]:
     def fill(tree: Path) -> Notes:
-        found = part.stat()
+        found, namespace = part.stat(), find_ids().namespace
+        if namespace >= 0 and found.st_uid != os.geteuid():
+            run_inside(namespace, ["mv", "-T", "--", str(part), str(tree)])
+            return Notes()
         part.chmod(0o700)  # who is not root may not move a directory that it could not write to
         part.rename(tree)
         tree.chmod(stat.S_IMODE(found.st_mode))

@@ -12,8 +12,10 @@ is root inside.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -23,6 +25,8 @@ from proofbox.templates.home import private_directory, workshop
 from proofbox.templates.pins import Pins
 from proofbox.templates.tree import tree_digest
 from proofbox.templates.unpack import Notes
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,10 +45,11 @@ class Layers:
         self.pins = pins
         self._trees = home / "trees"
 
-    def put(self, fill: Callable[[Path], Notes]) -> str:
+    def put(self, fill: Callable[[Path], Notes], *, read_back: bool = False) -> str:
         """Keeps what ``fill`` makes at the path that it is given (which is not there yet); the layer's digest.
 
-        The same content gives the same digest, whoever makes it, and is kept once. It is durable and pinned when this
+        ``read_back``: when it is on the disk it is read from there, and kept only if its digest is the same. The same
+        content gives the same digest, whoever makes it, and is kept once. It is durable and pinned when this
         returns. Raises ``StoreFailed`` and what ``fill`` raises; nothing is left then. Safe to repeat. It blocks for as
         long as it takes to write the tree to the disk.
         """
@@ -55,9 +60,12 @@ class Layers:
                 digest = f"sha256:{tree_digest(place / 'tree')}"
                 self.pins.hold(digest)
                 if not self.has(digest):
+                    if read_back:
+                        self._compare(place, digest)
                     self._keep(place, LayerRecord(digest=digest, notes=notes.facts()))
         except OSError as error:
-            raise StoreFailed(f"layer in {self.home}: {error}; is the file system full?") from error
+            full = "; the file system, or a quota on it, is full" if error.errno in FULL else ""
+            raise StoreFailed(f"layer in {self.home}: {error}{full}") from error
         return digest
 
     def tree(self, digest: str) -> Path:
@@ -86,6 +94,15 @@ class Layers:
         with workshop(self.home / "making") as place, self.pins.alone(digest) as alone:
             # Out of sight in one step; the workshop removes it for good, or whoever sweeps after us.
             return alone and not needed() and self._moved(digest, place / "removed")
+
+    def _compare(self, place: Path, digest: str) -> None:
+        sync_file_system(place)
+        found = f"sha256:{tree_digest(place / 'tree', cold=True)}"
+        if found != digest:
+            raise StoreFailed(
+                f"layer in {self.home}: written was {digest}, and read back from the disk it is {found}; nothing of it "
+                "was kept. The disk, its controller or this machine's memory is broken, or somebody writes to the store"
+            )
 
     def _keep(self, place: Path, record: LayerRecord) -> None:
         """Gives what was made its final name; another maker may be faster with the same content."""

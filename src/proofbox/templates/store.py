@@ -68,9 +68,9 @@ class Store:
             raise UnknownTemplate(name, self._known())
         return found
 
-    def put_layer(self, fill: Callable[[Path], Notes]) -> str:
+    def put_layer(self, fill: Callable[[Path], Notes], *, read_back: bool = False) -> str:
         """Keeps what ``fill`` makes as a layer; its digest. As ``Layers.put``, which see."""
-        return self.layers.put(fill)
+        return self.layers.put(fill, read_back=read_back)
 
     def put_template(
         self,

@@ -3,145 +3,26 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
-from tests.conftest import open_host
+from tests.sandbox.forks.shown import DIRTY, listing, other_lines, output, until
 
 from proofbox import sync
-from proofbox.errors import InvalidInput, Refused, SandboxLost, StoreFailed
+from proofbox.errors import InvalidInput, Refused, SandboxLost
 from proofbox.host import copies, layers
 from proofbox.model.limits import MIB, Limits
 from proofbox.sandbox import stack
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
-from proofbox.templates.store import open_store
 from proofbox.testing.orphans import adopting, children, settled
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
-
-DIRTY = r"""
-set -e
-umask 022
-mkdir -p /data/dir/deep /data/sticky /data/closed
-printf hello > /data/file; chmod 4751 /data/file; touch -d '2001-02-03 04:05:06.789' /data/file
-printf other > /data/mine; chown 7:8 /data/mine 2>/dev/null || true
-ln /data/file /data/dir/deep/again
-ln -s ../file /data/dir/link; ln -s /nowhere/at/all /data/dangling
-mkfifo -m 640 /data/fifo
-chmod 1777 /data/sticky; printf secret > /data/closed/secret; chmod 0 /data/closed/secret; chmod 0 /data/closed
-python3 -c "
-import os
-os.setxattr('/data/file', 'user.colour', b'\x00green')
-os.setxattr('/data/dir', 'user.colour', b'')
-open(b'/data/odd \xff\n\x01name', 'w').write('odd')
-with open('/data/sparse', 'wb') as f: f.seek(4 << 20); f.write(b'end'); f.truncate(8 << 20)
-"
-rm /etc/hosts; rm -r /etc/skel /home/user 2>/dev/null || true
-rm -r /etc/apt 2>/dev/null || true; mkdir -p /etc/apt; printf new > /etc/apt/new
-printf longer >> /etc/hostname; chmod 700 /etc/profile.d 2>/dev/null || true
-mkdir -p /usr/local/kept 2>/dev/null && printf usr > /usr/local/kept/file || true
-chmod 711 /
-touch -d '2002-03-04 05:06:07' /data/dir /data /usr/local/kept/file /usr/local/kept 2>/dev/null || true
-"""
-"""Everything that a layer can hold: new, changed, replaced, removed, of every kind that a program may make."""
-
-LIST = r"""
-import hashlib, os, stat, sys
-seen = {}
-def line(path):
-    s = os.lstat(path)
-    what = ''
-    if stat.S_ISREG(s.st_mode): what = hashlib.sha256(open(path, 'rb').read(1 << 20)).hexdigest() + f' {s.st_size}'
-    if stat.S_ISLNK(s.st_mode): what = os.readlink(path)
-    same = seen.setdefault(s.st_ino, path) if s.st_nlink > 1 and not stat.S_ISDIR(s.st_mode) else ''
-    names = [] if stat.S_ISLNK(s.st_mode) else sorted(os.listxattr(path))
-    attributes = [(n, os.getxattr(path, n)) for n in names]
-    time = 0 if path == b'/' else s.st_mtime_ns
-    return (path, oct(s.st_mode), s.st_uid, s.st_gid, time, what, same, attributes)
-for top in (b'/data', b'/etc', b'/home', b'/usr/local/kept'):
-    for directory, names, files in os.walk(top):
-        for name in sorted(names + files):
-            if name != b'machine-id': print(line(os.path.join(directory, name)))  # each sandbox has its own
-    if os.path.exists(top): print(line(top))
-print(oct(os.lstat('/').st_mode), os.stat('/data/sparse').st_blocks * 512 < 1 << 20)
-"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A template store of this file's own, with the ``host`` template of the usual one in it: it takes seconds to make.
-
-    Nothing may be half-made in it in the end.
-    """
-    usual, path = open_store(), tmp_path_factory.mktemp("home")
-    root = usual.layers.tree(usual.resolve("host").layers[0].digest).parent
-    shutil.copytree(root, path / "trees" / root.name, symlinks=True, copy_function=_link)
-    shutil.copyfile(usual.home / "host.json", path / "host.json")
-    before = os.environ.get("PROOFBOX_HOME")
-    os.environ["PROOFBOX_HOME"] = str(path)
-    yield path
-    if before is None:
-        del os.environ["PROOFBOX_HOME"]
-    else:
-        os.environ["PROOFBOX_HOME"] = before
-    assert list((path / "making").glob("*/layer")) == []
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    """One event loop for the file."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module", params=["native", "crun"])
-async def host(request: pytest.FixtureRequest, anyio_backend: str, home: Path) -> AsyncIterator[Host]:
-    """This machine with one of them; skipped with the reason where it does not run."""
-    async with open_host(request.param) as found:
-        yield found
-
-
-async def output(box: Sandbox, command: str) -> str:
-    """What a command prints; it has to succeed."""
-    result = await box.run(command, merge=True)
-    assert result.ok, result.stdout
-    return result.stdout.strip()
-
-
-async def until(so: Callable[[], Awaitable[bool]]) -> None:
-    """Waits until that is so; what it waits for takes milliseconds on a machine that is not busy."""
-    with anyio.fail_after(30):
-        while True:
-            if await so():
-                return
-            await anyio.sleep(0.005)
-
-
-async def listing(box: Sandbox) -> list[str]:
-    """All that can be seen of the files that ``DIRTY`` touches."""
-    result = await box.run(["python3", "-c", LIST])
-    assert result.ok, result.stderr
-    return result.stdout.splitlines()
-
-
-def other_lines(one: list[str], two: list[str]) -> set[str]:
-    """What is in one of them only: short to read when it is not empty."""
-    return set(one) ^ set(two)
 
 
 async def test_every_kind_of_fork_starts_from_the_same_tree(host: Host) -> None:
@@ -343,24 +224,6 @@ async def test_limits_on_disk_and_memory_are_for_what_a_child_writes_itself(host
                 assert not (await child.usage()).oom_kills
 
 
-async def test_a_long_line_of_forks_is_made_flat(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where more layers would lie over each other than the bound allows they become one, and removals stay removed."""
-    monkeypatch.setattr("proofbox.sandbox.fork.DEPTH_MOST", 3)
-    async with host.open_sandbox() as first:
-        await output(first, "mkdir -p /w/d; touch /w/d/0 /w/0; rm /etc/hostname")
-        async with AsyncExitStack() as line:
-            last = first
-            for number in range(1, 8):
-                await last.freeze()
-                (last,) = await line.enter_async_context(last.fork())
-                await output(last, f"rm /w/{number - 1}; touch /w/{number}")
-                await output(last, f"test {number} != 5 || {{ rm -r /w/d; mkdir /w/d; }}; touch /w/d/{number}")
-            assert len(last._life.stack.layers) <= 3
-            assert await output(last, "ls /w /w/d; test -e /etc/hostname || echo removed") == (
-                "/w:\n7\nd\n\n/w/d:\n5\n6\n7\nremoved"
-            )
-
-
 async def test_an_older_kernel_copies_what_is_frozen(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the ids of a frozen layer cannot be mapped children start from a copy of it, and of what lies below."""
     monkeypatch.setattr("proofbox.host.layers.MAPS_TMPFS", (99, 0))
@@ -378,62 +241,6 @@ async def test_an_older_kernel_copies_what_is_frozen(host: Host, monkeypatch: py
                 template = await grandchild.snapshot()
     async with host.open_sandbox(template) as box:
         assert await output(box, "ls /w") == "owner\ntwo"
-
-
-async def test_a_snapshot_is_a_template_that_others_lie_over(host: Host) -> None:
-    """It has a name, can be snapshotted again, and no collection takes it, or what it lies over, from who uses it."""
-    store = open_store()
-    async with host.open_sandbox() as box:
-        await output(box, "echo one > /one")
-        first = await box.snapshot("tests/first")
-        await output(box, "echo later > /one")
-    async with host.open_sandbox("tests/first") as box:
-        assert await output(box, "cat /one") == "one"
-        await output(box, "rm /one; echo two > /two")
-        second = await box.snapshot("tests/second")
-    assert first.digest != second.digest
-    store.collect()
-    async with host.open_sandbox(second) as box:
-        assert await output(box, "cat /two; test -e /one || echo none") == "two\nnone"
-        with pytest.raises(InvalidInput, match="use"):
-            store.remove("tests/second")
-        assert (await box.snapshot()).digest == (await box.snapshot()).digest, "the same state is the same template"
-    assert store.resolve("tests/first").digest == first.digest
-
-
-async def test_a_long_line_of_snapshots_is_made_flat(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the bound they become one layer over the template at the bottom; what was removed on the way stays so."""
-    monkeypatch.setattr("proofbox.sandbox.fork.DEPTH_MOST", 2)
-    template = "host"
-    for number in range(1, 6):
-        async with host.open_sandbox(template) as box:
-            await output(box, f"mkdir -p /w/d; rm -f /w/{number - 1} /etc/hostname; touch /w/{number} /w/d/{number}")
-            await output(box, f"test {number} != 4 || {{ rm -r /w/d; mkdir /w/d; }}")
-            made = await box.snapshot()
-        assert sum(layer.target == "/" for layer in made.layers) <= 3
-        template = made.digest
-    async with host.open_sandbox(template) as box:
-        assert (
-            await output(box, "ls /w /w/d; test -e /etc/hostname || echo removed") == "/w:\n5\nd\n\n/w/d:\n5\nremoved"
-        )
-
-
-async def test_what_cannot_be_kept_is_said(host: Host) -> None:
-    """A socket is left out and counted; a tree too deep to be walked is refused, and nothing of it is left."""
-    async with host.open_sandbox() as box:
-        bind = "import socket; socket.socket(socket.AF_UNIX).bind('/w/socket')"
-        await output(box, f'mkdir /w; mkfifo /w/fifo; python3 -c "{bind}"')
-        template = await box.snapshot()
-        assert template.facts["sockets_left_out"] == "1"
-        async with host.open_sandbox(template) as copy:
-            assert await output(copy, "ls /w") == "fifo"
-        dig = "import os\nos.chdir('/w')\nfor i in range(300):\n    os.mkdir('d'); os.chdir('d')"
-        await output(box, f'python3 -c "{dig}"')
-        with pytest.raises(StoreFailed, match="too many directories"):
-            await box.snapshot()
-        with pytest.raises(InvalidInput):
-            await box.snapshot("No Name")
-        assert await output(box, "echo on") == "on"
 
 
 async def test_nothing_is_held_when_all_are_closed(host: Host) -> None:
