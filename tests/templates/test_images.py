@@ -224,6 +224,51 @@ def test_a_layer_that_leaves_its_root_is_refused(store: Store, tmp_path: Path, w
         store.resolve("made")
 
 
+ZEROS = member("zeros", b"\0" * (3 << 20))
+BOMBS: dict[str, tuple[str, str, list[list[Member]]]] = {
+    "one file": ("BYTES", "1M", [[ZEROS]]),
+    "two layers together": ("BYTES", "4M", [[ZEROS], [member("more", b"\0" * (3 << 20))]]),
+    "bytes of a header": ("BYTES", "100K", [[member("x", xattrs={"user.x": "0" * 200_000})]]),
+    "files": ("FILES", "3", [[member(name) for name in "abcd"]]),
+    "directories that nobody names": ("FILES", "20", [[member("/".join("d" * 30))]]),
+}
+
+
+@pytest.mark.parametrize("what", BOMBS)
+def test_an_image_that_unpacks_to_more_than_is_allowed_is_given_up(
+    store: Store, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small blob must not fill the disk. The message names the layer, the limit and how to allow more."""
+    variable, limit, layers = BOMBS[what]
+    monkeypatch.setenv(f"PROOFBOX_UNPACK_{variable}", limit)
+    layout = Layout(tmp_path / "image")
+    image = layout.done(layout.image(layers, packing="gzip"))
+    with pytest.raises(InvalidInput, match=rf"layer {len(layers)} of sha256.* more than .*PROOFBOX_UNPACK_{variable}"):
+        import_path(store, image, "made")
+    assert not list((store.home / "making").iterdir())
+    with pytest.raises(UnknownTemplate):
+        store.resolve("made")
+    monkeypatch.setenv(f"PROOFBOX_UNPACK_{variable}", "1G")
+    assert seen(import_path(store, image, "made"), layers[0][0][0].name)
+
+
+def test_a_root_file_system_has_the_same_limit_and_nonsense_is_told(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive and a directory alike, and a limit that is no number is an error and not no limit."""
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "root/etc/big").write_bytes(b"\0" * (2 << 20))
+    (tmp_path / "root.tar").write_bytes(tar(folder("etc"), member("etc/big", b"\0" * (2 << 20))))
+    monkeypatch.setenv("PROOFBOX_UNPACK_BYTES", "1M")
+    for source in ("root", "root.tar"):
+        with pytest.raises(InvalidInput, match=rf"{source}.*1048576 bytes"):
+            import_path(store, tmp_path / source, "made")
+    monkeypatch.setenv("PROOFBOX_UNPACK_BYTES", "much")
+    with pytest.raises(InvalidInput, match="'much'"):
+        import_path(store, tmp_path / "root", "made")
+    assert list(store.layers) == []
+
+
 def raw(kind: bytes, content: bytes, name: str = "x") -> bytes:
     """One block of an archive, header and content, as it stands."""
     info = tarfile.TarInfo(name)

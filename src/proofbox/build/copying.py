@@ -18,6 +18,7 @@ from proofbox.build.plan import CopyFiles
 from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Entry, Parts
 from proofbox.templates.below import Below, Found
+from proofbox.templates.room import Room
 from proofbox.templates.tar import is_tar, tar_entries
 from proofbox.templates.tree import content_digest
 from proofbox.templates.unpack import NewTree, Notes
@@ -70,7 +71,7 @@ class Copying:
     def fill(self, tree: Path, items: Sequence[Item], target: Parts, below: Below) -> Notes:
         """Makes those items in a new layer that lies on ``below``. Raises ``InvalidInput``, ``OSError``."""
         notes = Notes()
-        with NewTree(tree, notes, below) as new:
+        with NewTree(tree, notes, below, Room.whole("copy")) as new:
             for item in items:
                 self._put(new, item, item.path[len(target) :])
         return notes

@@ -24,6 +24,7 @@ from proofbox.templates.below import Below, is_opaque
 from proofbox.templates.home import private_directory, workshop
 from proofbox.templates.image import Image, Settings, environment, is_image, open_copied, open_image
 from proofbox.templates.memo import Memo
+from proofbox.templates.room import Room
 from proofbox.templates.store import ENV, Store, check_name
 from proofbox.templates.tar import unpack_layer, unpack_tar
 from proofbox.templates.unpack import Notes
@@ -155,10 +156,11 @@ def described(settings: Settings) -> dict[str, str]:
 def _unpack(store: Store, image: Image) -> list[str]:
     """The digests of its layers, the lowest first, without those that say nothing; all pinned."""
     layers: list[str] = []
+    room = Room.whole()
     chain = ""
     for number, diff in enumerate(image.config.rootfs.diff_ids):
         chain = f"sha256:{hashlib.sha256(f'{chain} {diff}'.encode()).hexdigest()}" if chain else diff
-        layer = _unpacked(store, chain, image, number, layers)
+        layer = _unpacked(store, chain, image, number, layers, room)
         tree = store.layers.tree(layer)
         if is_opaque(tree):
             layers = []  # an overlay does not look for the mark at the root
@@ -167,7 +169,7 @@ def _unpack(store: Store, image: Image) -> list[str]:
     return layers
 
 
-def _unpacked(store: Store, chain: str, image: Image, number: int, below: list[str]) -> str:
+def _unpacked(store: Store, chain: str, image: Image, number: int, below: list[str], room: Room) -> str:
     memo = Memo(store.home, "unpacked")
     with memo.alone(chain):
         if known := memo.recall(chain):
@@ -179,7 +181,7 @@ def _unpacked(store: Store, chain: str, image: Image, number: int, below: list[s
 
         def fill(tree: Path) -> Notes:
             with image.layer(number) as blob:
-                return unpack_layer(blob, f"layer {number + 1} of {image.digest}", diff, tree, trees)
+                return unpack_layer(blob, f"layer {number + 1} of {image.digest}", diff, tree, trees, room)
 
         layer = store.put_layer(fill)
         memo.remember(chain, layer)

@@ -19,6 +19,7 @@ from typing import IO, Final, cast
 from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import CHUNK, Entry, split
 from proofbox.templates.below import Below
+from proofbox.templates.room import Room
 from proofbox.templates.tree import CAPABILITY
 from proofbox.templates.unpack import NewTree, Notes
 
@@ -59,25 +60,29 @@ _TYPES: Final = {
 def unpack_tar(source: Path, top: Path) -> Notes:
     """Unpacks a tar into the new directory ``top``. Raises ``InvalidInput``, ``OSError``; remove ``top`` then."""
     notes = Notes()
-    with reported(str(source)), _opened_tar(source) as archive, NewTree(top, notes) as layer:
+    room = Room.whole(f"import of {source}")
+    with reported(str(source)), _opened_tar(source) as archive, NewTree(top, notes, room=room) as layer:
         for member in archive:
             _put_member(layer, archive, member)
     return notes
 
 
-def unpack_layer(blob: IO[bytes], what: str, diff_id: str, top: Path, below: Below) -> Notes:
+def unpack_layer(blob: IO[bytes], what: str, diff_id: str, top: Path, below: Below, room: Room) -> Notes:
     """Unpacks a layer of an image, packed or not, into the new directory ``top``, for lying on ``below``.
 
-    ``diff_id`` is the digest that the unpacked archive has to have. Raises ``InvalidInput``, ``OSError``; remove
-    ``top`` then.
+    ``diff_id`` is the digest that the unpacked archive has to have, ``room`` what the image may still take. Raises
+    ``InvalidInput``, ``OSError``; remove ``top`` then.
     """
     notes = Notes()
+    room.what = f"import of {what}"
+    # Headers and padding fill no disk, but take for ever.
+    read = Room(room.most_bytes, room.most_files, room.what)
     with reported(what), unpacked(blob) as content:
-        hashed = _Hashed(content)
+        hashed = _Hashed(read.counted(content))
         stream = cast(IO[bytes], hashed)
         with (
             tarfile.open(fileobj=stream, mode="r|", errors="surrogateescape", tarinfo=_Member) as archive,
-            NewTree(top, notes, below) as layer,
+            NewTree(top, notes, below, room) as layer,
         ):
             while (member := archive.next()) is not None:
                 _put_of_layer(layer, archive, member)

@@ -10,12 +10,13 @@ import os
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from proofbox.errors import InvalidInput
 from proofbox.kit import newtree
 from proofbox.kit.newtree import Entry, Parts, split
 from proofbox.templates.below import Below, Found, follow
+from proofbox.templates.room import Room
 from proofbox.templates.tree import OPAQUE, OVERLAY, attributes, walk
 
 IDS: Final = 65_536
@@ -39,13 +40,15 @@ class Notes:
 
 
 class NewTree(newtree.NewTree):
-    """A directory that is being filled. ``below``: the layers that it will lie on. Not for two threads.
+    """A directory that is being filled. ``below``: the layers that it will lie on; ``room``: what it may take, where
+    that is not the whole of it. Not for two threads.
 
     A path whose directories are not in this layer goes on as in those below: with the same owner and mode, and through
     a link to where it leads, inside.
     """
 
-    def __init__(self, top: Path, notes: Notes, below: Below | None = None) -> None:
+    def __init__(self, top: Path, notes: Notes, below: Below | None = None, room: Room | None = None) -> None:
+        self._room = Room.whole() if room is None else room
         super().__init__(top, mode=0o755, strict=False, left_out=notes.add)
         self.notes = notes
         self._below = below or Below(())
@@ -57,6 +60,11 @@ class NewTree(newtree.NewTree):
 
     def __enter__(self) -> NewTree:
         return self
+
+    def put(self, entry: Entry, content: IO[bytes] | None = None) -> None:
+        """As its parent's; raises ``InvalidInput`` too where there is no room for it."""
+        self._room.take_file()
+        super().put(entry, None if content is None else self._room.counted(content))
 
     def finish(self) -> None:
         """Sets what is set last."""
@@ -107,6 +115,7 @@ class NewTree(newtree.NewTree):
         return None if self._has(parts) else self._below.find(parts)
 
     def _made(self, directory: int, parts: Parts) -> None:
+        self._room.take_file()
         super()._made(directory, parts)
         below = self._below.find(parts)
         if below is not None and stat.S_ISDIR(below.found.st_mode):
@@ -155,9 +164,10 @@ class NewTree(newtree.NewTree):
 def copy_directory(source: Path, top: Path) -> Notes:
     """Copies the tree ``source`` into the new directory ``top``. ``InvalidInput``, ``OSError``: remove ``top`` then."""
     notes = Notes()
+    room = Room.whole(f"import of {source}")
     base = os.fsencode(source)
     names: dict[tuple[int, int], bytes] = {}
-    with NewTree(top, notes) as layer:
+    with NewTree(top, notes, room=room) as layer:
         for path, found in walk(base):
             full = os.path.join(base, path) if path else base
             first = names.setdefault((found.st_dev, found.st_ino), path)
