@@ -83,6 +83,14 @@ def test_inspect_finds_it_by_name_and_reads_its_configuration() -> None:
         ProofboxSandboxEnvironment.config_deserialize({"memroy": 1})
 
 
+async def test_no_weaker_level_than_the_one_that_is_asked_for() -> None:
+    """A level that the named runtime does not have, and no isolation at all, are errors before any sandbox is made."""
+    with pytest.raises(Refused, match="below 'vm'"):
+        await ProofboxSandboxEnvironment.sample_init("x", ProofboxConfig(runtime="crun", level="vm"), {})
+    with pytest.raises(Refused, match="isolates nothing"):
+        await ProofboxSandboxEnvironment.sample_init("x", ProofboxConfig(runtime="process"), {})
+
+
 async def test_an_unknown_configuration_is_refused() -> None:
     """A configuration of another provider is not taken for ours."""
     other = ComposeConfig(services={"a": ComposeService(image="b")})

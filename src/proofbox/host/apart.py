@@ -11,6 +11,8 @@ from proofbox.host.threads import inner_pid
 
 KINDS: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
+TOLD: Final = ("CapBnd:", "Seccomp:", "NoNewPrivs:")
+
 
 @dataclass(frozen=True, slots=True)
 class Apart:
@@ -56,10 +58,12 @@ def read_apart(pid: int) -> Apart:
 
 def _status(pid: int) -> dict[str, str]:
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
+    told = (line.partition(":") for line in lines if line.startswith(TOLD))
+    return {name: value.strip() for name, _, value in told}
 
 
 def _namespace(pid: int, kind: str) -> str:

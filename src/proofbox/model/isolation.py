@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
-from proofbox.model.spec import Level
+from proofbox.model.ids import digest_of
+from proofbox.model.spec import LEVELS, Level
 
 
 class Isolation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,3 +33,38 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     capabilities: tuple[int, ...] | None = None
     kernel: str = ""
     host_kernel: str = ""
+
+    def alike(self) -> Isolation:
+        """The same of all sandboxes that are kept apart alike: without the ids, of which each may have others."""
+        return msgspec.structs.replace(self, ids=())
+
+    def digest(self) -> str:
+        """Of what is alike."""
+        return _digest(self.alike())
+
+    def weaker_than(self, other: Isolation) -> tuple[str, ...]:
+        """In what this keeps apart less than the other does, a sentence each. What either could not see counts not."""
+        less = []
+        if LEVELS.index(self.level) < LEVELS.index(other.level):
+            less.append(f"its level is {self.level!r}, not {other.level!r}")
+        if lost := sorted(set(other.own) & set(self.shared)):
+            less.append(f"namespaces of its own no more: {', '.join(lost)}")
+        if (self.seccomp or 0) < (other.seccomp or 0) and self.seccomp is not None:
+            less.append("no filter of system calls any more")
+        if self.no_new_privs is False and other.no_new_privs:
+            less.append("programs can gain privileges")
+        more = set() if other.capabilities is None else set(self.capabilities or ()) - set(other.capabilities)
+        if more:
+            less.append(f"more capabilities: {', '.join(map(str, sorted(more)))}")
+        if _one(self) and other.ids and not _one(other):
+            less.append("one id inside, the user's own, instead of several")
+        return tuple(less)
+
+
+@lru_cache
+def _digest(alike: Isolation) -> str:
+    return digest_of(alike)
+
+
+def _one(isolation: Isolation) -> bool:
+    return sum(count for _, _, count in isolation.ids) == 1

@@ -148,11 +148,17 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
                 ("the trials of each task", digest_of(self.plan), digest_of(other.plan)),
                 ("the template", self.host.templates, other.host.templates),
                 ("the runtime", self.host.runtime, other.host.runtime),
+                ("the level of isolation", self.host.level, other.host.level),
                 ("the limits of phases", self.config.walls.asked(), other.config.walls.asked()),
                 ("the limits", _set(self.host.limits), _set(other.host.limits)),
             )
             if was != now
-        )
+        ) + self._weaker(other)
+
+    def _weaker(self, other: RunRecord) -> tuple[str, ...]:
+        was, now = self.host.isolation, other.host.isolation
+        less = now.weaker_than(was) if was is not None and now is not None else ()
+        return tuple(f"its sandboxes would be kept apart less: {what}" for what in less)
 
 
 def _set(limits: Limits) -> Mapping[str, float]:

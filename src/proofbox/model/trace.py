@@ -1,6 +1,7 @@
 """What is recorded while a run goes on: events, in the order in which they happened. Times are unix seconds.
 
 RunOpened                          a process began to write: first start or resume
+IsolationFound                     how some of its sandboxes are kept apart
 AttemptStarted, AttemptEnded       one try of a trial. A start without an end was interrupted; it is never deleted
 TurnEnded                          one turn of an agent in its sandbox, with what its commands came to
 TrialEnded                         the trial's ending is booked. A judged one (passed, failed, limit) never changes
@@ -15,6 +16,7 @@ import msgspec
 
 from proofbox.errors import Again, Blame
 from proofbox.model.ids import TrialId, digest
+from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import HitLimit, Outcome
 from proofbox.model.verdict import Ending, Verdict
 
@@ -71,6 +73,29 @@ class AttemptStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="event
     at: float
 
 
+class IsolationFound(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="isolation_found"):
+    """How sandboxes of the run are kept apart, before the first attempt that names it by ``digest``. Its ``ids`` are
+    left out: each sandbox may have others, and has its own beside it.
+    """
+
+    at: float
+    digest: str
+    isolation: Isolation
+
+
+class SandboxSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """One sandbox that an attempt used, as it was found before anything of the attempt ran in it.
+
+    ``phase`` is where it was opened or first used; a grader has the same ``id`` in many attempts. ``isolation`` is the
+    digest of an ``IsolationFound``, ``ids`` are as in ``Isolation``.
+    """
+
+    id: str
+    phase: Phase
+    isolation: str
+    ids: tuple[tuple[int, int, int], ...] = ()
+
+
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="attempt_ended"):
     """Exactly one of ``verdict`` (its log moved to ``log``), ``failure`` and neither: then nothing was handed in."""
 
@@ -83,6 +108,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="event",
     failure: Failure | None = None
     candidate: Payload | None = None
     log: Payload | None = None
+    sandboxes: tuple[SandboxSeen, ...] = ()
     timings: dict[str, float] = {}
     """Seconds: queue, sandbox (making the agent's), setup, agent, verify, and what the verifier measured of it."""
 
@@ -142,7 +168,7 @@ class RunClosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
     disk: float = 0.0
 
 
-Event = RunOpened | AttemptStarted | TurnEnded | AttemptEnded | TrialEnded | RunClosed
+Event = RunOpened | IsolationFound | AttemptStarted | TurnEnded | AttemptEnded | TrialEnded | RunClosed
 EVENTS: Final = get_args(Event)
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 
 from proofbox.errors import Refused, SandboxLost
-from proofbox.host.apart import Apart, first_of, read_apart
 from proofbox.model.fingerprint import Fingerprint
 from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import Usage
-from proofbox.model.spec import LEVELS, SandboxSpec
+from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.sandbox.commands import DEFAULT_KEEP, Command, Commands
 from proofbox.sandbox.connection import Connection, open_connection
@@ -22,6 +20,7 @@ from proofbox.sandbox.files import FileInfo, Files
 from proofbox.sandbox.fingerprint import take
 from proofbox.sandbox.fork import Forking, Origin
 from proofbox.sandbox.given import as_seconds
+from proofbox.sandbox.isolation import look
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.result import CommandResult
 from proofbox.sandbox.setting import Setting
@@ -193,22 +192,7 @@ class Sandbox(Forking):
     async def isolation(self) -> Isolation:
         """What keeps it apart from this host, found on its first process from outside; under a millisecond."""
         await self._life.channel.ask().answer()
-        observed = self._life.observe()
-        shares_kernel = LEVELS.index(self.host.level) < LEVELS.index("user-kernel")
-        apart = read_apart(first_of(observed[0])) if observed is not None and shares_kernel else Apart()
-        return Isolation(
-            runtime=self.host.runtime_name,
-            level=self.host.level,
-            own=apart.own,
-            shared=apart.shared,
-            unseen=apart.unseen,
-            ids=apart.ids,
-            seccomp=apart.seccomp,
-            no_new_privs=apart.no_new_privs,
-            capabilities=apart.capabilities,
-            kernel=self._life.channel.machine,
-            host_kernel=f"{platform.machine()} {platform.release()}",
-        )
+        return look(self._life, self.host.runtime_name, self.host.level)
 
     async def wait_lost(self, timeout: float | None = None) -> SandboxLost | None:
         """Waits until it is gone, for whatever reason, and tells the reason; None if it is still there after

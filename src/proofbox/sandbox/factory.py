@@ -21,6 +21,7 @@ from proofbox.runtime import registry
 from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.fork import Origin
+from proofbox.sandbox.isolation import check, tell, watching
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
@@ -57,6 +58,8 @@ class Factory:
         self.starts = Starts()
         self._host = host
         self._runtime = runtime
+        self._looked = False
+        """One of its sandboxes was looked at."""
         self._own_directory: bool | None = None
         """What a handle of this runtime is; known from the first one on."""
         self._places: RunVar[anyio.Semaphore] = RunVar(f"proofbox makes {runtime.name}")
@@ -127,7 +130,11 @@ class Factory:
             self.starts.check(life.spec, told, order.template.layers)
 
     def box(self, order: Order, life: Life) -> Sandbox:
-        """A live one as its user sees it."""
+        """A live one as its user sees it. Raises ``CreateFailed`` where it is less than its level promises."""
+        if life.isolation is None and (watching() or not self._looked):
+            check(life, self._runtime.name, self._host.level)
+            self._looked = True
+        tell(life)
         if self._own_directory is None:
             self._own_directory = isinstance(life.handle, OwnDirectory)
         setting = order.setting()

@@ -17,6 +17,7 @@ import anyio
 
 from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, Refused, SandboxLost
 from proofbox.kit.loop import Background, Stop, later
+from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
@@ -87,6 +88,8 @@ class Life:
         """What lies between it and its template; let go when it has ended."""
         self.asked_ns = 0
         """When its making began, as files have their times."""
+        self.isolation: Isolation | None = None
+        """How it is kept apart, if it was looked at when it was handed out: see ``sandbox.isolation``."""
         self.start_lines = b""
         """What the guest told of the sandbox before anything ran in it."""
         self._below = below

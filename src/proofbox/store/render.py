@@ -88,6 +88,7 @@ def _head(report: Report) -> str:
         *(f"template {name} {digest}" for name, digest in host.templates.items()),
         f"task set {record.task_set}",
         *_in_force(record),
+        *_apart(report),
         *(f"note: {printable(note, 3 * WIDTH)}" for note in host.notes),
     ]
     if record.samples:
@@ -95,6 +96,23 @@ def _head(report: Report) -> str:
     if report.why:
         lines.append(f"why: {printable(report.why, 4 * WIDTH)}")
     return _wrapped(lines)
+
+
+def _apart(report: Report) -> list[str]:
+    """How the attempts' sandboxes were kept apart: one line where all were alike, as they should be."""
+    lines = []
+    for line in report.isolations:
+        found = line.isolation
+        words = [f"own namespaces {' '.join(found.own) or 'none seen'}"]
+        words += [f"shared {' '.join(found.shared)}"] if found.shared else []
+        words += [] if found.seccomp is None else ["system calls filtered" if found.seccomp == 2 else "no filter"]
+        words += [] if found.capabilities is None else [f"{len(found.capabilities)} capabilities in reach"]
+        words += [f"kernel {printable(found.kernel, 60)}"] if found.kernel else []
+        head = f"isolation ({found.runtime}, level {found.level}) of {line.attempts} attempts"
+        lines.append(f"{head}: {', '.join(words)}")
+    if len(lines) > 1:
+        lines.append(f"note: sandboxes were kept apart in {len(lines)} different ways")
+    return lines
 
 
 def _in_force(record: RunRecord) -> list[str]:

@@ -11,6 +11,7 @@ import msgspec
 
 from proofbox.errors import Blame, UncleanStart
 from proofbox.model.ids import TrialId
+from proofbox.model.isolation import Isolation
 from proofbox.model.limits import FiredKind
 from proofbox.model.outcome import Cause, HitLimit
 from proofbox.model.run import BrokenLine, RunRecord
@@ -21,8 +22,10 @@ from proofbox.model.trace import (
     Closing,
     Event,
     Failure,
+    IsolationFound,
     RunClosed,
     RunOpened,
+    SandboxSeen,
     TrialEnded,
     TurnEnded,
 )
@@ -58,6 +61,8 @@ class TrialLine(msgspec.Struct, frozen=True, kw_only=True):
     """How its first attempt ended; None if that was interrupted, or there was none."""
     failure: Failure | None = None
     limit: HitLimit | None = None
+    sandboxes: tuple[SandboxSeen, ...] = ()
+    """Of the attempt that decided."""
 
 
 class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +71,14 @@ class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     asked: int
     endings: dict[Ending, int]
+
+
+class IsolationLine(msgspec.Struct, frozen=True, kw_only=True):
+    """How sandboxes were kept apart, its ``ids`` left out, and of how many attempts one or more of them were."""
+
+    digest: str
+    isolation: Isolation
+    attempts: int
 
 
 class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +135,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     unclean_starts: int
     """Attempts that met a sandbox which was not what others of its template are: it was ended and judged nothing."""
     broken: tuple[BrokenLine, ...]
+    isolations: tuple[IsolationLine, ...]
+    """More than one: some sandboxes were kept apart in another way than others."""
     timings: dict[str, Spread]
     wall: float
     """Seconds from the run's opening to its last event, the time between a stop and a resume left out."""
@@ -163,6 +178,8 @@ class _Fold:
         self.failures: Counter[tuple[str, Blame, str, str]] = Counter()
         self.examples: dict[tuple[str, Blame, str, str], str] = {}
         self.fired: Counter[tuple[FiredKind, Cause]] = Counter()
+        self.isolations: dict[str, Isolation] = {}
+        self.apart: Counter[str] = Counter()
         self.started = self.ended = 0
         self.turns: defaultdict[tuple[TrialId, int], set[tuple[FiredKind, Cause]]] = defaultdict(set)
         self.closed: RunClosed | None = None
@@ -186,6 +203,8 @@ class _Fold:
             self.started += 1
             trial = self.trials[event.trial]
             trial.attempts = max(trial.attempts, event.attempt)
+        elif isinstance(event, IsolationFound):
+            self.isolations[event.digest] = event.isolation
         elif isinstance(event, TurnEnded):
             self.turns[event.trial, event.attempt] |= _fired_in(event)
         elif isinstance(event, AttemptEnded):
@@ -195,6 +214,7 @@ class _Fold:
 
     def _attempt(self, event: AttemptEnded) -> None:
         self.ended += 1
+        self.apart.update({each.isolation for each in event.sandboxes})
         trial = self.trials[event.trial]
         if not trial.judged:
             trial.ended = event
@@ -267,6 +287,11 @@ def build_report(record: RunRecord, events: Iterable[Event], *, path: str = "", 
         ),
         unclean_starts=sum(n for key, n in fold.failures.items() if key[0] == UncleanStart.code),
         broken=record.plan.broken,
+        isolations=tuple(
+            IsolationLine(digest=digest, isolation=fold.isolations[digest], attempts=n)
+            for digest, n in fold.apart.most_common()
+            if digest in fold.isolations
+        ),
         timings={phase: spread(seconds) for phase, seconds in fold.timings.items()},
         wall=fold.wall,
         overhead=sum(n * seconds for n, seconds in fold.overheads) / measured if measured else None,
@@ -308,6 +333,7 @@ def _trial_line(trial: TrialId, seen: _Trial | None) -> TrialLine:
         first=seen.first,
         failure=end.failure if end else None,
         limit=verdict.limit if verdict else None,
+        sandboxes=end.sandboxes if end else (),
     )
 
 

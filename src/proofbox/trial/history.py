@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proofbox.model.ids import TrialId
 from proofbox.model.run import Plan
-from proofbox.model.trace import JUDGED, AttemptStarted, Event, TrialEnded
+from proofbox.model.trace import JUDGED, AttemptStarted, Event, IsolationFound, TrialEnded
 from proofbox.model.verdict import ENDINGS, Ending
 
 
@@ -14,11 +14,15 @@ class History:
     def __init__(self) -> None:
         self._attempts: dict[TrialId, int] = {}
         self._judged: dict[TrialId, Ending] = {}
+        self.isolations: set[str] = set()
+        """Digests of those that are in the log."""
 
     def see(self, event: Event) -> None:
         """Takes the next event."""
         if isinstance(event, AttemptStarted):
             self._attempts[event.trial] = max(event.attempt, self._attempts.get(event.trial, 0))
+        elif isinstance(event, IsolationFound):
+            self.isolations.add(event.digest)
         elif isinstance(event, TrialEnded) and event.ending in JUDGED:
             self._judged.setdefault(event.trial, event.ending)
 

@@ -8,7 +8,17 @@ from typing import Final
 
 import msgspec
 
-from proofbox.model.trace import INLINE, AttemptEnded, CommandRecord, Payload, TrialEnded, TurnEnded, recordable
+from proofbox.model.trace import (
+    INLINE,
+    AttemptEnded,
+    CommandRecord,
+    IsolationFound,
+    Payload,
+    SandboxSeen,
+    TrialEnded,
+    TurnEnded,
+    recordable,
+)
 from proofbox.model.turn import Ran, Turn
 from proofbox.trial.queue import Due
 from proofbox.trial.trial import Attempt
@@ -23,6 +33,8 @@ class Recorded:
 
     event: AttemptEnded
     blobs: tuple[bytes, ...]
+    found: tuple[IsolationFound, ...] = ()
+    """What it names besides: how its sandboxes were kept apart."""
 
     def trial_ended(self) -> TrialEnded:
         """The event that makes this attempt the trial's ending."""
@@ -70,6 +82,7 @@ def record(due: Due, done: Attempt, queued: float) -> Recorded:
     verdict, failure = done.verdict, done.failure
     candidate = None if done.candidate is None else done.candidate.completion.encode("utf-8", "surrogatepass")
     log = None if verdict is None or not verdict.log else verdict.log
+    digests = {isolation.alike(): isolation.digest() for _, isolation in done.sandboxes.values()}
     event = AttemptEnded(
         trial=due.trial,
         attempt=due.number,
@@ -80,6 +93,11 @@ def record(due: Due, done: Attempt, queued: float) -> Recorded:
         failure=failure,
         candidate=None if candidate is None else Payload.of(candidate),
         log=None if log is None else Payload.of(log),
+        sandboxes=tuple(
+            SandboxSeen(id=box, phase=phase, isolation=digests[isolation.alike()], ids=isolation.ids)
+            for box, (phase, isolation) in done.sandboxes.items()
+        ),
         timings={"queue": queued, **done.timings, **(verdict.timings if verdict else {})},
     )
-    return Recorded(event, tuple(data for data in (candidate, log) if data is not None and len(data) > INLINE))
+    found = tuple(IsolationFound(at=event.at, digest=digest, isolation=alike) for alike, digest in digests.items())
+    return Recorded(event, tuple(data for data in (candidate, log) if data is not None and len(data) > INLINE), found)

@@ -67,6 +67,7 @@ class Runner:
         self._queue = Queue(history.left(plan))
         self._asked = plan.asked
         self._counts = history.counts()
+        self._isolations = set(history.isolations)
         self._running = 0
         self._on_event = on_event
         self._send, self._progress = anyio.create_memory_object_stream[Progress](math.inf)
@@ -124,12 +125,20 @@ class Runner:
         recorded = record(due, done, queued=began - due.ready)
         pause = None if done.failure is None else self._retry.pause(done.failure, due.tried)
         with anyio.CancelScope(shield=True):  # what is finished is kept; the writer always gets on or fails
+            found = [each for each in recorded.found if each.digest not in self._isolations]
+            self._isolations.update(each.digest for each in found)
             if pause is not None:
-                await self._writer.append(recorded.event, blobs=recorded.blobs, done=lambda: self._tell(recorded.event))
+                await self._writer.append(
+                    *found, recorded.event, blobs=recorded.blobs, done=lambda: self._tell(recorded.event)
+                )
             else:
                 final = recorded.trial_ended()
                 await self._writer.append(
-                    recorded.event, final, blobs=recorded.blobs, done=lambda: self._booked(recorded.event, final)
+                    *found,
+                    recorded.event,
+                    final,
+                    blobs=recorded.blobs,
+                    done=lambda: self._booked(recorded.event, final),
                 )
                 self.stopped = self.stopped or self._alarm.count(final.ending, recorded.event.reason)
         self.attempts += 1

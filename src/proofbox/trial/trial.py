@@ -11,11 +11,13 @@ from typing import Final, Protocol
 
 from proofbox.agent.contract import Agent, TurnAgent
 from proofbox.errors import AgentFailed, InvalidInput, ProofboxError, SetupFailed, VerifierFailed
+from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, Task
 from proofbox.model.trace import Failure, Phase, recordable
 from proofbox.model.turn import Turn
 from proofbox.model.verdict import Verdict
+from proofbox.sandbox.isolation import watched
 from proofbox.trial.checks import handed_in, own_limit, trusted
 from proofbox.trial.clocks import Clocks, Decided
 from proofbox.trial.rollout import Tell, Workplace, act_in_sandbox
@@ -44,6 +46,8 @@ class Attempt:
     verdict: Verdict | None = None
     failure: Failure | None = None
     timings: dict[str, float] = field(default_factory=dict)
+    sandboxes: dict[str, tuple[Phase, Isolation]] = field(default_factory=dict)
+    """By their ids, each with where it was first used, and how it was kept apart then."""
 
 
 async def unheard(turn: Turn) -> None:
@@ -62,10 +66,11 @@ async def attempt(
     done = Attempt()
     clocks = Clocks(task.walls, done.timings)
     try:
-        done.candidate = await _candidate(task, index, agent, place, clocks, tell)
-        if done.candidate is not None:
-            with clocks.phase("verify"):
-                done.verdict = trusted(await verifier.judge(task, done.candidate), task)
+        with watched(lambda box, isolation: done.sandboxes.setdefault(box, (clocks.at, isolation))):
+            done.candidate = await _candidate(task, index, agent, place, clocks, tell)
+            if done.candidate is not None:
+                with clocks.phase("verify"):
+                    done.verdict = trusted(await verifier.judge(task, done.candidate), task)
     except Decided as decided:
         done.verdict = trusted(decided.verdict, task)
     except Exception as error:  # noqa: BLE001 - not swallowed but recorded: a broken attempt is a value of its own

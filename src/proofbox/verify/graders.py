@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from proofbox.errors import ProofboxError, VerifierFailed
 from proofbox.model.limits import Limits
+from proofbox.sandbox.isolation import tell_of_use
 from proofbox.verify.exchange import Connection
 from proofbox.verify.frames import BadFrame, Splitter, frame
 from proofbox.verify.texts import grader_command
@@ -57,6 +58,7 @@ class Grader:
 
         Raises ``VerifierFailed``, and retires the grader, if it does not answer. Afterwards the child is gone.
         """
+        tell_of_use(self.box)
         self._users += 1
         try:
             connection = await self._connect(exam)
