@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.conftest import open_host
 from tests.sandbox.test_registry import Stated, put, stated
 
 from proofbox.build.api import build_template
 from proofbox.errors import CreateFailed, Refused
+from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import Usage
 from proofbox.runtime import registry
 from proofbox.runtime.contract import Handle
 from proofbox.sandbox.host import Host
+from proofbox.sandbox.isolation import watched
 
 __all__ = ["stated"]
 
@@ -65,7 +68,8 @@ async def test_a_sandbox_that_is_less_than_its_level_is_not_handed_out(stated: l
         async with host.open_sandbox():
             pass
     async with host.pool(size=(1, 1)) as pool:
-        assert (await pool.ready(30)).ready == 1
+        assert (await pool.ready(60)).ready == 0
+        assert "no filter of system calls" in (pool.stats().error or "")
         with pytest.raises(CreateFailed, match="no filter of system calls"):
             async with pool.claim():
                 pass
@@ -90,3 +94,22 @@ async def test_a_runtime_by_name_has_to_reach_the_level_too(stated: list[str]) -
     for allowed in (False, True):
         with pytest.raises(Refused, match=r"below 'user-kernel'|isolates nothing"):
             await registry.select("process", "user-kernel", allow_unisolated=allowed)
+
+
+@pytest.mark.container
+async def test_who_watches_learns_of_every_sandbox_that_is_handed_out(stated: list[str]) -> None:
+    """Cold, from a pool, and forked; not of those that a pool makes ahead for others."""
+    seen: dict[str, Isolation] = {}
+    registry.unregister("native")  # the real one, not what stands in its place here
+    async with open_host("native") as host, host.pool(size=(1, 1)) as pool:
+        assert (await pool.ready(60)).ready == 1
+        with watched(seen.setdefault):
+            async with host.open_sandbox() as cold, pool.claim() as warm, cold.fork(2) as forks:
+                used = {box.id for box in (cold, warm, *forks)}
+                assert seen.keys() == used
+                assert {each.alike() for each in seen.values()} == {(await cold.isolation()).alike()}
+        assert pool.stats().made >= 1
+        async with host.open_sandbox():
+            pass
+    assert seen.keys() == used
+    assert {(each.level, each.seccomp, each.no_new_privs) for each in seen.values()} == {("container", 2, True)}

@@ -21,7 +21,7 @@ from proofbox.runtime import registry
 from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.fork import Origin
-from proofbox.sandbox.isolation import check, tell, watching
+from proofbox.sandbox.isolation import check, watching
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
@@ -77,8 +77,8 @@ class Factory:
 
         With ``held`` its clocks stand until ``begin``, which must come within so many seconds. ``stack`` is what lies
         between it and its template, ``below`` the same for the runtime. Raises ``InvalidInput`` (the id), ``Busy``,
-        ``Refused``, ``CreateFailed`` (``UncleanStart`` where it is not what others of its kind were); then, and when
-        cancelled, nothing is left.
+        ``Refused``, ``CreateFailed`` (``UncleanStart`` where it is not what others of its kind were), also where it is
+        kept apart less than its level promises; then, and when cancelled, nothing is left.
         """
         check_id(ident)
         if any(life.spec.id == ident for life in self.lives):
@@ -105,6 +105,9 @@ class Factory:
             with paused():  # who is timed does not pay for the making of it
                 async with self._turn():
                     await life.open()
+                if held or watching() or not self._looked:
+                    check(life, self._runtime.name, self._host.level)
+                    self._looked = True
                 if told:
                     await self._verify(order, life, stack)
         except BaseException as error:
@@ -130,11 +133,7 @@ class Factory:
             self.starts.check(life.spec, told, order.template.layers)
 
     def box(self, order: Order, life: Life) -> Sandbox:
-        """A live one as its user sees it. Raises ``CreateFailed`` where it is less than its level promises."""
-        if life.isolation is None and (watching() or not self._looked):
-            check(life, self._runtime.name, self._host.level)
-            self._looked = True
-        tell(life)
+        """A live one as its user sees it. Who hands it out has to ``isolation.tell``."""
         if self._own_directory is None:
             self._own_directory = isinstance(life.handle, OwnDirectory)
         setting = order.setting()

@@ -25,6 +25,7 @@ from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.sandbox.given import as_count
+from proofbox.sandbox.isolation import tell
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.order import Order
 from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture, copy_directory, prune
@@ -127,6 +128,8 @@ async def forked(factory: Factory, order: Order, life: Life, count: int) -> Asyn
         for begun in range(0, count, _AT_ONCE):
             async with stack.taken(min(_AT_ONCE, count - begun)) as sets:
                 await _make_all(factory, order, stack, sets, lives)
+        for each in lives:
+            tell(each)
         yield tuple(factory.box(order, each) for each in lives)
     finally:
         with anyio.CancelScope(shield=True):

@@ -1,8 +1,8 @@
 """How each sandbox is kept apart: looked at from outside, held against what its level promises, told to who watches.
 
-Who runs an attempt watches: every sandbox that is handed out while it does, whoever asks for it, is looked at and told.
-Without anybody who watches the first one of each host is looked at all the same, and the others are not: it takes a
-third of a millisecond.
+Who runs an attempt watches: every sandbox that is handed out while it does, whoever asks for it, was looked at and is
+told. Without anybody who watches the first one of each host and all of a pool are looked at, and the others are not: it
+takes a third of a millisecond.
 """
 
 from __future__ import annotations

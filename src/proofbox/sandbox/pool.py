@@ -25,6 +25,7 @@ from proofbox.model.template import Template
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.factory import AT_ONCE, Factory
 from proofbox.sandbox.given import as_count, as_seconds
+from proofbox.sandbox.isolation import tell
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.members import Member, Members
 from proofbox.sandbox.order import Asked, Order
@@ -162,6 +163,7 @@ class Pool:
         life.timings["claim"] = perf_counter() - begun
         self._tally.claimed += 1
         try:
+            tell(life)
             yield box
         finally:
             self._tally.claimed -= 1
