@@ -26,7 +26,7 @@
 /* mounts.c: a detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that maps its ids. */
 int mounts_open_tree(const char *path, int userns);
 
-enum { SHOWN_MAX = 300, GROUPS_MAX = 32, DEVICES_MAX = 4, WORDS_MAX = 4000, TOLD_MAX = 320 /* what FATAL has room for */, LAST_CAP = 63 };
+enum { SHOWN_MAX = 300, GROUPS_MAX = 32, DEVICES_MAX = 4, WORDS_MAX = 4000, TOLD_MAX = 320 /* what FATAL has room for */, LAST_CAP = 63, FILTER_MAX = 4096 };
 
 struct shown {
     const char *target, *source;
@@ -38,11 +38,11 @@ static struct {
     const char *stage;
     struct shown shown[SHOWN_MAX];
     const char *groups[GROUPS_MAX], *devices[DEVICES_MAX];
-    int shown_count, group_count, device_count, userns;
+    int shown_count, group_count, device_count, userns, filter;
     uid_t uid;
     bool host_root;
     char **program;
-} plan = {.userns = -1};
+} plan = {.userns = -1, .filter = -1};
 
 static void add(const char **list, int *count, int most, const char *value)
 {
@@ -61,6 +61,8 @@ static void read_option(const char *name, const char *value, const char **target
         plan.uid = (uid_t)strtoul(value, NULL, 10);
     else if (!strcmp(name, "userns"))
         plan.userns = atoi(value);
+    else if (!strcmp(name, "filter"))
+        plan.filter = atoi(value);
     else if (!strcmp(name, "group"))
         add(plan.groups, &plan.group_count, GROUPS_MAX, value);
     else if (!strcmp(name, "device"))
@@ -201,6 +203,17 @@ static void drop_rights(void)
     check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set", "no new privileges");
 }
 
+/* Over the one that the monitor installs by itself, which lets it make namespaces, trace, and load programs into the kernel. */
+static void filter_calls(void)
+{
+    static struct k_filter_instruction filter[FILTER_MAX];
+    ssize_t size = pread(plan.filter, filter, sizeof filter, 0);
+    check(size, "read", "filter of system calls");
+    struct k_filter_program program = {(unsigned short)((size_t)size / sizeof *filter), filter};
+    close(plan.filter);
+    check(syscall(SYS_seccomp, K_SECCOMP_SET_MODE_FILTER, 0, &program), "set", "filter of system calls");
+}
+
 static _Noreturn void run_program(int complaint)
 {
     sigset_t none;
@@ -209,6 +222,8 @@ static _Noreturn void run_program(int complaint)
     drop_rights();
     if (dup2(complaint, 1) < 0 || dup2(complaint, 2) < 0)
         fail("duplicate", "descriptors");
+    if (plan.filter >= 0)
+        filter_calls();
     execv(plan.program[0], plan.program);
     fail("run", plan.program[0]);
 }

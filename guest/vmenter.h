@@ -9,6 +9,7 @@
  *   group DIR              a cgroup directory to run in; may come again
  *   uid ID                 PROGRAM runs as this user and group, with no other group and no capability
  *   userns FD              a user namespace that we become root of, where ID is one of the ids
+ *   filter FD              of system calls: an array of struct sock_filter in a file, which PROGRAM may not leave
  *   stage DIR              a directory of the host to put the new root together on
  *   show SOURCE            a file or directory of the host that PROGRAM sees, read-only, at the same path
  *   at TARGET              before `show`: there instead

@@ -69,7 +69,7 @@ async def test_qemu_sees_and_may_nothing(bare: Machine, start: StartMachine) -> 
     """An empty root, a user of its own without groups and capabilities, filtered system calls, own namespaces."""
     started = await start(bare)
     pid = await started.inside()
-    await started.until(lambda: _status(pid)["Seccomp"] == "2")  # its own filter, a moment after its start
+    await started.until(lambda: _status(pid)["Seccomp_filters"] == "2")  # ours, and a moment after its start its own
     status = _status(pid)
     assert status["NoNewPrivs"] == "1"
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
