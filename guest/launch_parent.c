@@ -270,23 +270,31 @@ static bool release(struct blank *out, struct joins *joins)
     return sent;
 }
 
-/* With nested ids nothing but this limits the processes of all users of a sandbox together: the kernel counts them for who
- * made their user namespace, against the limit that it had then. So each is made as an id of its own, which nobody has. */
-static bool stand_in(uint32_t owner, const struct launch_request *request, struct rlimit *before)
+/* What the kernel counts for each user, in all user namespaces that somebody made (inotify instances and watches,
+ * namespaces), it counts for who made them: made by us, all sandboxes would share what the host's root has, and one could
+ * take all of it. So each is made as the first of its own ids, which nobody else has. With nested ids that is also what
+ * limits the processes of all users of a sandbox together: they count against the limit that its maker had then. */
+static bool stand_in(const struct launch_setup *setup, uint32_t owner, const struct launch_request *request,
+                     struct rlimit *before)
 {
     if (getrlimit(RLIMIT_NPROC, before) < 0)
         return false;
-    struct rlimit lower = {request->processes, before->rlim_max};
-    if (request->processes && request->processes < before->rlim_cur && setrlimit(RLIMIT_NPROC, &lower) < 0)
+    /* Some hosts let only root make user namespaces: our capabilities are kept while we are somebody else. */
+    if (setup->full_ids)
+        (void)prctl(PR_SET_SECUREBITS, K_SECBIT_NO_SETUID_FIXUP, 0, 0, 0);
+    struct rlimit lower = {setup->nested_ids ? request->processes : 0, before->rlim_max};
+    if (lower.rlim_cur && lower.rlim_cur < before->rlim_cur && setrlimit(RLIMIT_NPROC, &lower) < 0)
         return false;
     /* A change of ids takes this away, and with it our access to the files of the child in /proc. */
     return setresuid((uid_t)-1, owner, (uid_t)-1) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0;
 }
 
-static void stand_back(const struct rlimit *before)
+static void stand_back(const struct launch_setup *setup, const struct rlimit *before)
 {
     if (setresuid((uid_t)-1, 0, (uid_t)-1) < 0 || setrlimit(RLIMIT_NPROC, before) < 0)
         _exit(74);
+    if (setup->full_ids)
+        (void)prctl(PR_SET_SECUREBITS, 0, 0, 0, 0);
 }
 
 void blank_make(const struct launch_setup *setup, const struct launch_request *request, uint32_t id_base, int self,
@@ -303,13 +311,14 @@ void blank_make(const struct launch_setup *setup, const struct launch_request *r
     }
     /* The other namespaces are made by the child itself: they cost more, and so they are made in parallel. */
     struct k_clone_args clone = {.flags = CLONE_NEWUSER | CLONE_NEWPID, .exit_signal = SIGCHLD};
-    bool ready = !setup->nested_ids || stand_in(id_base, request, &before);
+    bool stands_in = setup->nested_ids || setup->full_ids;
+    bool ready = !stands_in || stand_in(setup, id_base, request, &before);
     pid_t pid = ready ? (pid_t)syscall(SYS_clone3, &clone, sizeof clone) : -1;
     if (pid == 0)
         launch_child_main(setup, request && request->host_network, sync[1], self);
     int why = errno;
-    if (setup->nested_ids)
-        stand_back(&before);
+    if (stands_in)
+        stand_back(setup, &before);
     close(sync[1]);
     errno = why;
     out->pid = pid;

@@ -169,8 +169,8 @@ def _covers(id_map: str) -> bool:
 def choose_base(sandbox: str, taken: Container[int]) -> int:
     """The first id of the sandbox's range: by the hash of its id, the next one that is not taken.
 
-    Kernel quotas for each user (keys, inotify watches, pending signals) are then shared with no other sandbox of
-    this process, and with one of another process only by a rare chance.
+    Kernel quotas for each user (keys, pending signals) are then shared with no other sandbox of this process, and with
+    one of another process only by a rare chance. Those of who made the user namespace (inotify) are the runtime's.
     """
     slots = (HIGHEST - LOWEST) // RANGE
     start = int.from_bytes(hashlib.sha256(sandbox.encode()).digest()[:4], "little") % slots

@@ -28,6 +28,7 @@ class Takes:
     tasks       processes and threads; ``per_command`` of them for each command that runs
     namespaces  of each kind, where it is not one
     memory      bytes, idle
+    watches     inotify instances of its user here, if one program in it watches files
     inodes      in the state directory
     """
 
@@ -37,6 +38,7 @@ class Takes:
     per_command: int = 2
     namespaces: tuple[tuple[str, int], ...] = tuple((kind, 1) for kind in NAMESPACES)
     memory: int = MIB
+    watches: int = 1
     inodes: int = 0
 
 
@@ -77,7 +79,7 @@ def rooms(takes: Takes, state: Path, memory: int | None = None, root: Path = Pat
 
     ``memory`` is a sandbox's limit on it, ``state`` the directory of live state. ``root`` stands for "/" in tests.
     """
-    found = [*_files(takes, root), *_tasks(takes, root), *_namespaces(takes, root), *_watches(root)]
+    found = [*_files(takes, root), *_tasks(takes, root), *_namespaces(takes, root), *_watches(takes, root)]
     found += [*_memory(takes, memory), *_state(takes, state)]
     return tuple(sorted(found, key=lambda room: room.holds))
 
@@ -155,14 +157,14 @@ def _namespaces(takes: Takes, root: Path) -> list[Room]:
     return found
 
 
-def _watches(root: Path) -> list[Room]:
+def _watches(takes: Takes, root: Path) -> list[Room]:
     """The kernel counts what watches files inside of all sandboxes together, for who made them."""
     most = _number(root / "proc/sys/fs/inotify/max_user_instances")
-    if most is None:
+    if most is None or not takes.watches:
         return []
     what = "inotify instances of this user, all of its sandboxes together"
     remedy = "sysctl -w fs.inotify.max_user_instances={}"
-    return [Room(what=what, limit=most, used=0, each=1, remedy=remedy, hard=False)]
+    return [Room(what=what, limit=most, used=0, each=takes.watches, remedy=remedy, hard=False)]
 
 
 def _memory(takes: Takes, memory: int | None) -> list[Room]:
