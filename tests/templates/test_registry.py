@@ -47,9 +47,10 @@ class Registry:
     log: Path
     process: subprocess.Popen[bytes]
 
-    def push(self, layout: Path, name: str) -> None:
-        """Copies a layout's image there, all architectures."""
-        words = ["skopeo", "--insecure-policy", "copy", "--all", "--dest-tls-verify=false", f"oci:{layout}"]
+    def push(self, layout: Path, name: str, form: str = "") -> None:
+        """Copies a layout's image there, all architectures, or the one in that form."""
+        how = f"--format={form}" if form else "--all"
+        words = ["skopeo", "--insecure-policy", "copy", how, "--dest-tls-verify=false", f"oci:{layout}"]
         # Without it skopeo looks for credentials in a directory that may be closed to us.
         env = os.environ | {"XDG_RUNTIME_DIR": str(self.log.parent)}
         done = subprocess.run([*words, f"docker://{self.address}/{name}"], capture_output=True, text=True, env=env)
@@ -155,6 +156,31 @@ def test_an_image_is_pulled_once_however_many_wait_for_it(store: Store, served: 
     assert [maker.returncode for maker in makers] == [0] * 4
     assert served.blobs_asked() - before == 2
     assert len(store.list()) == 4
+
+
+@pytest.mark.parametrize("form", ["oci", "v2s2"])
+def test_only_what_is_missing_is_fetched(store: Store, served: Registry, tmp_path: Path, form: str) -> None:
+    """An image over layers that another one brought: its own layer comes, and theirs do not; no two are mixed up."""
+    base, top = [member("base", form.encode() * 100)], [member("top", form.encode() * 200)]
+    for name, layers in (("base", [base]), ("app", [base, top]), ("other", [top, base])):
+        layout = Layout(tmp_path / name)
+        layout.done(layout.image(layers, packing="gzip"))
+        served.push(layout.top, f"app:{form}-{name}", form)
+    pull(store, f"{served.address}/app:{form}-base", "base")
+    before = served.blobs_asked()
+    made = pull(store, f"{served.address}/app:{form}-app", "made")
+    assert made.facts["layers_pulled"] == "1 of 2"
+    assert served.blobs_asked() - before == 3  # its layer, and its configuration twice
+    assert [sorted(os.listdir(layer.source)) for layer in made.layers] == [["top"], ["base"]]
+    other = pull(store, f"{served.address}/app:{form}-other", "other")
+    assert other.facts["layers_pulled"] == "2 of 2"  # whose directories are can depend on what is below
+    store.close()
+    for name in ("base", "made", "other"):
+        store.remove(name)
+    store.collect()
+    assert not list((store.home / "blobs").iterdir())
+    again = pull(store, f"{served.address}/app:{form}-app", "made")
+    assert (again.facts["layers_pulled"], again.digest) == ("2 of 2", made.digest)
 
 
 def test_what_a_registry_does_not_have_leaves_nothing(store: Store, served: Registry) -> None:

@@ -186,6 +186,11 @@ def open_copied(top: Path, digest: str) -> Image:
     return _from_manifest(top, "{hex}", digest, found)
 
 
+def open_fetched(top: Path, digest: str, manifest: Manifest) -> Image:
+    """The image with this manifest, of that digest, whose blobs lie in ``top/sha256``, not of all layers."""
+    return _from_manifest(top, "sha256/{hex}", digest, manifest)
+
+
 def is_image(names: set[str]) -> bool:
     """Whether a directory or archive with these names at its top is an image, and not a root file system."""
     return {"oci-layout", "index.json"} <= names or ("manifest.json" in names and not names & {"bin", "etc", "usr"})

@@ -22,7 +22,16 @@ from proofbox.model.template import Template
 from proofbox.templates import registry
 from proofbox.templates.below import Below, is_opaque
 from proofbox.templates.home import private_directory, workshop
-from proofbox.templates.image import Image, Settings, environment, is_image, open_copied, open_image
+from proofbox.templates.image import (
+    Image,
+    Manifest,
+    Settings,
+    environment,
+    is_image,
+    open_copied,
+    open_fetched,
+    open_image,
+)
 from proofbox.templates.memo import Memo
 from proofbox.templates.room import Room
 from proofbox.templates.store import ENV, Store, check_name
@@ -98,19 +107,57 @@ def pull(store: Store, reference: str, name: str) -> Template:
             return store.tag(name, known)
         with workshop(store.home / "making") as place:
             began = monotonic()
-            registry.copy(found, place / "image")
-            image = open_copied(place / "image", found.digest)
+            have = _had(store, found.manifest)
+            image = _fetched(found, place / "image", have)
             took = monotonic() - began + asked
             facts = {
                 "source": f"docker://{found.reference}",
                 "reference": reference,
                 "index_digest": found.index,
                 "pull_seconds": f"{took:.3f}",
+                "layers_pulled": f"{len(image.blobs) - len(have)} of {len(image.blobs)}",
                 "mutable": "" if found.fixed else f"{reference}: a tag, which may stand for another image later",
             }
             template = _keep(store, image, {key: value for key, value in facts.items() if value}, name, {}, None)
         memo.remember(found.digest, template.digest)
         return template
+
+
+def _had(store: Store, manifest: Manifest) -> list[str]:
+    """The digests of the lowest blobs whose layers are in the store, for this image; pinned. Known by what blobs held
+    that were unpacked here before.
+    """
+    blobs, layers = Memo(store.home, "blobs"), Memo(store.home, "unpacked")
+    have: list[str] = []
+    chain = ""
+    for descriptor in manifest.layers:
+        _, _, diff = (blobs.recall(descriptor.digest) or "").partition(" ")
+        if not diff:
+            break
+        chain = _chained(chain, f"sha256:{diff}")
+        layer = layers.recall(chain)
+        if layer is None:
+            break
+        store.pins.hold(layer)
+        if not store.layers.has(layer):
+            break
+        have.append(descriptor.digest)
+    needed = {descriptor.digest for descriptor in manifest.layers[len(have) :]}
+    return [] if needed.intersection(have) else have
+
+
+def _fetched(found: registry.Named, target: Path, have: list[str]) -> Image:
+    missing = found.manifest.layers[len(have) :]
+    Room.whole(f"pull of {found.reference}").take(sum(max(0, layer.size) for layer in missing))
+    if not have:
+        registry.copy(found, target)
+        return open_copied(target, found.digest)
+    registry.copy_without(found, target, have)
+    return open_fetched(target, found.digest, found.manifest)
+
+
+def _chained(chain: str, diff: str) -> str:
+    return f"sha256:{hashlib.sha256(f'{chain} {diff}'.encode()).hexdigest()}" if chain else diff
 
 
 def _keep(
@@ -159,7 +206,7 @@ def _unpack(store: Store, image: Image) -> list[str]:
     room = Room.whole()
     chain = ""
     for number, diff in enumerate(image.config.rootfs.diff_ids):
-        chain = f"sha256:{hashlib.sha256(f'{chain} {diff}'.encode()).hexdigest()}" if chain else diff
+        chain = _chained(chain, diff)
         layer = _unpacked(store, chain, image, number, layers, room)
         tree = store.layers.tree(layer)
         if is_opaque(tree):
@@ -185,6 +232,10 @@ def _unpacked(store: Store, chain: str, image: Image, number: int, below: list[s
 
         layer = store.put_layer(fill)
         memo.remember(chain, layer)
+        if blob := image.blobs[number][1]:
+            held = Memo(store.home, "blobs")
+            with held.alone(blob):
+                held.remember(blob, f"{layer} {diff.removeprefix('sha256:')}")
         return layer
 
 

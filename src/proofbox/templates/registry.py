@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import ipaddress
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +39,7 @@ class Named:
 
     repository: str
     digest: str
+    manifest: Manifest
     index: str
     fixed: bool
 
@@ -59,7 +62,7 @@ def look_up(reference: str) -> Named:
         first = first or seen
         found = manifest_of(data, reference)
         if isinstance(found, Manifest):
-            return Named(repository, seen, first, "@" in reference)
+            return Named(repository, seen, found, first, "@" in reference)
         wanted = pick(found.manifests, reference).digest
         asked = f"{repository}@{wanted}"
     raise InvalidInput(f"pull of {reference}: more than {DEPTH_MOST} indexes in one another")
@@ -68,6 +71,25 @@ def look_up(reference: str) -> Named:
 def copy(named: Named, target: Path) -> None:
     """Copies that image as it is into the new directory ``target``. Raises as ``look_up``; remove ``target`` then."""
     _skopeo(named.repository, "copy", "--quiet", source=named.reference, target=f"dir:{target}", timeout=COPY_SECONDS)
+
+
+def copy_without(named: Named, target: Path, have: Collection[str]) -> None:
+    """As ``copy``, but for the blobs whose digests are in ``have``; the others are in ``target/sha256`` then.
+
+    Skopeo fetches no blob that lies in a directory of blobs already, so they are made to lie there, empty. What it
+    writes is in the form of OCI images; the configuration as it was is asked for by itself.
+    """
+    blobs = target / "sha256"
+    blobs.mkdir(parents=True)
+    there = [blobs / digest.removeprefix("sha256:") for digest in have]
+    for blob in there:
+        blob.touch()
+    ask = functools.partial(_skopeo, named.repository, source=named.reference, timeout=COPY_SECONDS)
+    ask("copy", "--quiet", "--dest-shared-blob-dir=.", target="oci:described", place=target)
+    for blob in there:
+        blob.unlink()
+    config = ask("inspect", "--config", "--raw")
+    (blobs / named.manifest.config.digest.removeprefix("sha256:")).write_bytes(config)
 
 
 def parse(reference: str) -> tuple[str, str, str]:
@@ -94,7 +116,15 @@ def is_loopback(repository: str) -> bool:
         return host == "localhost"
 
 
-def _skopeo(repository: str, verb: str, *options: str, source: str, target: str | None = None, timeout: float) -> bytes:
+def _skopeo(
+    repository: str,
+    verb: str,
+    *options: str,
+    source: str,
+    target: str | None = None,
+    place: Path | None = None,
+    timeout: float,
+) -> bytes:
     program = shutil.which("skopeo")
     if program is None:
         raise Refused("pull from a registry", ("the program skopeo is missing: apt install skopeo",))
@@ -108,7 +138,7 @@ def _skopeo(repository: str, verb: str, *options: str, source: str, target: str 
     env = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} | os.environ
     try:
         done = subprocess.run(
-            words, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
+            words, env=env, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired as late:
         raise StoreFailed(f"pull of {source}: the registry gave no answer within {late.timeout:.0f} s") from late

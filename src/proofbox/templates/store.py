@@ -216,7 +216,7 @@ class Store:
         kept = self._layers_needed()
         removed += sum(self._remove_layer(layer) for layer in self.layers if layer not in kept)
         Memo(self.home, "images").sweep(lambda digest: self._file(digest).exists())
-        for kind in ("unpacked", "steps"):
+        for kind in ("unpacked", "blobs", "steps"):
             Memo(self.home, kind).sweep(self.layers.has)
         return removed
 
