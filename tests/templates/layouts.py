@@ -62,7 +62,7 @@ def zstd(data: bytes) -> bytes:
 
 PACKINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "plain": ("layer.v1.tar", lambda data: data),
-    "gzip": ("layer.v1.tar+gzip", gzip.compress),
+    "gzip": ("layer.v1.tar+gzip", lambda data: gzip.compress(data, mtime=0)),
     "zstd": ("layer.v1.tar+zstd", zstd),
 }
 

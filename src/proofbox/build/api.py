@@ -34,8 +34,10 @@ def read_recipe(
     else:
         try:
             recipe = dockerfile.parse(file.read_text("utf-8"), file.name, target=target)
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"{file}: {error}") from error
+        except OSError as error:
+            raise InvalidInput(f"{file}: {error.strerror}; `--file` names another Dockerfile or recipe") from error
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{file}: {error}; a Dockerfile is text in UTF-8") from error
     return replace(
         recipe, network=network or recipe.network, limits=limits.over(recipe.limits) if limits else recipe.limits
     )

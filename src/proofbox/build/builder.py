@@ -14,7 +14,7 @@ from proofbox.build.events import BasePulled, Event, StepBegan, StepEnded, Tell
 from proofbox.build.plan import Start, base_of, plan
 from proofbox.build.recipe import SCRATCH, Recipe, Stage
 from proofbox.build.steps import Built, Steps
-from proofbox.errors import InvalidInput, UnknownTemplate
+from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
 from proofbox.model.template import Template
 from proofbox.sandbox.host import Host
 from proofbox.templates.images import pull
@@ -148,7 +148,11 @@ class _Build:
             except UnknownTemplate:
                 continue
         began = monotonic()
-        found = pull(self._store, name, image)
+        try:
+            found = pull(self._store, name, image)
+        except (InvalidInput, StoreFailed) as error:
+            asked = f"{self._recipe.source}, line {line}: there is no template for the base {name!r} here"
+            raise type(error)(f"{asked} (`--base {name}=TEMPLATE` takes one that is), and {error}") from error
         self._tell(BasePulled(reference=name, seconds=monotonic() - began))
         return found
 

@@ -56,7 +56,9 @@ async def run_command(
         result = await command.wait()
         if not (isinstance(result.outcome, Exited) and result.outcome.code == 0):
             said = b"".join(last)[-TOLD:].decode("utf-8", "replace").strip()
-            raise BuildFailed(f"{where}: `{action.text}` {_ended(result)}; its output ends with:\n{said}")
+            told = f"its output ends with:\n{said}" if said else "it printed nothing"
+            network = "" if action.network != "none" else " without a network (`--network host` gives steps the host's)"
+            raise BuildFailed(f"{where}: `{action.text}` {_ended(result)}{network}; {told}")
         await box.freeze()
         made = await box.snapshot()
     own = made.layers[: len(made.layers) - len(template.layers)]

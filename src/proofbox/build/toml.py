@@ -45,8 +45,10 @@ def load(path: Path) -> Recipe:
     """Reads a recipe file. Raises ``InvalidInput`` for one that is none."""
     try:
         return parse(path.read_text("utf-8"), path.name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"recipe {path}: {error}") from error
+    except OSError as error:
+        raise InvalidInput(f"recipe {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"recipe {path}: {error}; a recipe is text in UTF-8") from error
 
 
 def parse(text: str, source: str = "recipe.toml") -> Recipe:

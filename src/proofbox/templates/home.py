@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -25,6 +26,14 @@ def data_home() -> Path:
         return Path("/var/lib/proofbox")
     shared = os.environ.get("XDG_DATA_HOME")
     return (Path(shared) if shared else Path.home() / ".local/share") / "proofbox"
+
+
+def reason(error: OSError) -> str:
+    """Why the store could not be written, and what to do where it is full."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return str(error)
+    full = "the file system, or a quota on it, is full"
+    return f"{error.strerror}: {full}; `proofbox gc` removes what nothing needs, PROOFBOX_HOME names another place"
 
 
 def private_directory(path: Path) -> Path:

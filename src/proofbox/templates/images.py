@@ -21,7 +21,7 @@ from proofbox.errors import InvalidInput, StoreFailed
 from proofbox.model.template import Template
 from proofbox.templates import registry
 from proofbox.templates.below import Below, is_opaque
-from proofbox.templates.home import private_directory, workshop
+from proofbox.templates.home import private_directory, reason, workshop
 from proofbox.templates.image import (
     Image,
     Manifest,
@@ -246,4 +246,4 @@ def _failing(what: str, store: Store) -> Iterator[None]:
     except InvalidInput:
         raise
     except OSError as error:
-        raise StoreFailed(f"{what} into {store.home}: {error}") from error
+        raise StoreFailed(f"{what} into {store.home}: {reason(error)}") from error

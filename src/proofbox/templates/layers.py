@@ -12,21 +12,17 @@ is root inside.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from proofbox.errors import StoreFailed
 from proofbox.kit.durable import sync_directory, sync_file_system
-from proofbox.templates.home import private_directory, workshop
+from proofbox.templates.home import private_directory, reason, workshop
 from proofbox.templates.pins import Pins
 from proofbox.templates.tree import tree_digest
 from proofbox.templates.unpack import Notes
-
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LayerRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,8 +60,7 @@ class Layers:
                         self._compare(place, digest)
                     self._keep(place, LayerRecord(digest=digest, notes=notes.facts()))
         except OSError as error:
-            full = "; the file system, or a quota on it, is full" if error.errno in FULL else ""
-            raise StoreFailed(f"layer in {self.home}: {error}{full}") from error
+            raise StoreFailed(f"layer in {self.home}: {reason(error)}") from error
         return digest
 
     def tree(self, digest: str) -> Path:

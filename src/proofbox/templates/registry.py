@@ -145,6 +145,12 @@ def _skopeo(
     except OSError as error:
         raise StoreFailed(f"pull of {source}: {program}: {error.strerror}") from error
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()[-2000:]
-        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {said}")
+        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {_reason(done.stderr)}")
     return done.stdout
+
+
+def _reason(said: bytes) -> str:
+    """What skopeo says at last, without the form of a log; all that it said where that has another form."""
+    text = said.decode("utf-8", "replace").strip()
+    fatal = re.findall(r'level=fatal msg="((?:[^"\\]|\\.)*)"', text)
+    return (fatal[-1].replace('\\"', '"').replace("\\n", "\n") if fatal else text)[-2000:]

@@ -177,6 +177,8 @@ class Store:
         Raises ``UnknownTemplate``; ``InvalidInput`` if a live process has it pinned, or if it is given by its digest
         and has a name; everything is as it was then. Safe to repeat.
         """
+        if name == host.NAME:
+            raise InvalidInput(f"template {name!r} is made of this host and cannot be removed")
         digest = self._digest_of(name)
         found = self._load(digest, name)
         if found is None:

@@ -102,7 +102,10 @@ def reported(what: str) -> Iterator[None]:
     except InvalidInput:
         raise
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError) as error:
-        raise InvalidInput(f"import of {what}: not a whole tar archive: {error}") from error
+        why = str(error)
+        if why.startswith("file could not be opened"):  # and then, on several lines, why by each way of packing
+            why = "it is neither a tar nor one that was packed with gzip, bzip2, xz or zstd"
+        raise InvalidInput(f"import of {what}: not a whole tar archive: {why}") from error
     except RecursionError as error:
         raise InvalidInput(f"import of {what}: its headers are about headers about headers, too many times") from error
     except OSError as error:
