@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from proofbox.runtime.contract import Missing, Probe
 
 DEFAULT_LEVEL: Final = "container"
+LAST: Final = {"oci": 1, "process": 2}
+"""Told after the others: the first OCI runtime that there is, which is one of them, and what isolates nothing."""
 
 
 @click.command()
@@ -39,7 +41,7 @@ def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
         lacking = await _lacking()
         entries: list[RuntimeFindings] = []
         if not as_json:
-            click.echo("".join(f"{line}\n" for line in described_items(lacking)), nl=False)
+            click.echo("\n".join([*described_items(lacking), ""]) if lacking else "", nl=bool(lacking))
         async for entry in _examined(runtime, concurrency):
             if not as_json:  # as soon as it is known: some take seconds
                 click.echo(describe(entry, entries, concurrency))
@@ -91,7 +93,9 @@ async def _examined(only: str | None, concurrency: int | None) -> AsyncIterator[
     from proofbox.runtime.contract import Missing
 
     # `fake` scripts faults for tests: it isolates nothing and is no answer to what this host can do.
-    for name in [only] if only else [each for each in registry.names() if each != "fake"]:
+    names = [each for each in registry.names() if each != "fake"]
+    names.sort(key=lambda each: LAST.get(each, 0))
+    for name in [only] if only else names:
         begun = perf_counter()
         missing: Iterable[Missing]
         try:

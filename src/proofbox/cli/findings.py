@@ -19,6 +19,8 @@ FORMAT: Final = 1
 INDENT: Final = 15
 """Columns before what a line says."""
 WIDEST, NARROWEST = 120, 60
+DETAILS: Final = ("cgroup ", "cgroup_")
+"""Facts that only the JSON tells: where in the file system each control group is."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ def describe(entry: RuntimeFindings, before: Sequence[RuntimeFindings], concurre
     name = click.style(entry.name, bold=True)
     if not entry.usable:
         lines = [f"{name}: {click.style('not usable', fg='red')}", *described_items(entry.missing)]
-        return "\n".join([*lines, *_notes(entry), ""])
+        return "\n".join([*lines, ""])
     lines = [f"{name}: {click.style('usable', fg='green')}, level {entry.level}"]
     twin = next((other for other in before if _same(entry, other)), None)
     if twin is not None:
@@ -109,13 +111,14 @@ def describe(entry: RuntimeFindings, before: Sequence[RuntimeFindings], concurre
     absent = [kind for kind in LIMIT_KINDS if kind not in entry.enforces]
     lines += _said("enforces", ", ".join(entry.enforces) or "no limit")
     if absent:
-        lines += _said("does not", f"{', '.join(absent)} (asked for, it is refused)")
-    lines += _said("users", "several, with a full id range" if entry.users else "one: the root of the sandbox")
+        lines += _said("refuses", f"{', '.join(absent)}: nothing enforces these here")
+    lines += _said("users", _users(entry))
     lines += described_items(entry.missing)
     lines += _notes(entry)
     lines += _room(entry, concurrency)
     for key, value in sorted(entry.facts.items()):
-        lines += _said(key, value)
+        if value and not key.startswith(DETAILS):
+            lines += _said(key.replace("_", " "), value)
     lines += _said("proved in", f"{entry.seconds:.2f} s")
     return "\n".join([*lines, ""])
 
@@ -132,11 +135,17 @@ def summary(found: Findings, only: str | None) -> str:
         lines.append(f"Sandboxes of level container (the default) are made by: {chosen.name}.")
     if found.missing:
         lines.append("But not before what is missing for all runtimes is mended: see the first lines.")
-    if found.concurrency and chosen.holds is not None and chosen.holds < found.concurrency:
+    elif found.concurrency and chosen.holds is not None and chosen.holds < found.concurrency:
         lines.append(f"{found.concurrency} of them at one time do not fit; what limits them is named above.")
     elif found.concurrency:
         lines.append(f"{found.concurrency} of them fit at one time.")
     return "\n".join(lines)
+
+
+def _users(entry: RuntimeFindings) -> str:
+    if entry.level == "none":
+        return "this host's own" if entry.users else "one: who runs it"
+    return "several" if entry.users else "one: the root of the sandbox"
 
 
 def _notes(entry: RuntimeFindings) -> list[str]:

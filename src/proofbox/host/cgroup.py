@@ -166,19 +166,20 @@ def _directory(root: Path, mount: _Mount, own: str) -> Path:
 
 def _find_v1(root: Path, mounts: list[_Mount], own: Mapping[str, str]) -> Place:
     directories: dict[Controller, Path] = {}
-    missing: list[str] = []
+    closed: list[str] = []
     for controller in CONTROLLERS:
         mount = next((each for each in mounts if each.kind == "cgroup" and controller in each.options), None)
         if mount is None or controller not in own:
             continue
         directory = _directory(root, mount, own[controller])
         if mount.readonly or not os.access(directory, os.W_OK):
-            missing.append(f"control group {directory} ({controller}) cannot be written by uid {os.geteuid()}")
+            closed.append(f"{directory} ({controller})")
         else:
             directories[controller] = directory
     memory = directories.get("memory")
     swap = memory is not None and (memory / "memory.memsw.limit_in_bytes").exists()
-    return Place(1, directories, swap, tuple(missing))
+    why = f"control groups that uid {os.geteuid()} cannot write: {', '.join(closed)}"
+    return Place(1, directories, swap, (why,) if closed else ())
 
 
 def _find_v2(root: Path, mounts: list[_Mount], own: str) -> Place:
