@@ -370,7 +370,7 @@ static void take_messages(void)
     int more = 0;
     while (!input_paused() && (more = parser_next(&guest.parser, &m)) > 0)
         take_message(&m);
-    guest.input_waiting = more > 0; /* a pause cut the loop short */
+    guest.input_waiting = told_again(more > 0); /* a pause cut the loop short */
     if (more < 0)
         guest_fatal("protocol", guest.parser.error, 0);
 }
