@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from proofbox.cli import options, parse
 from proofbox.cli.report import OUT
@@ -118,8 +119,9 @@ def _resumed(store: Store, resume: str, given: dict[str, Any]) -> RunConfig:
     """What was asked for then. Only what changes no result may differ now: one report is about one thing."""
     import msgspec
 
-    for name in ("samples", "agent", "n", "pattern", "timeout", "ks", "runtime", "limits", "walls"):
-        if given[name] is not None:
+    asked = click.get_current_context().get_parameter_source
+    for name in given:
+        if name not in ("jobs", "attempts") and asked(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError("with --resume, only -j and --attempts can be chosen anew: the rest is as it was")
     before = store.open(resume).record().config
     if before.tasks not in TASK_SETS:
