@@ -26,7 +26,7 @@ time.sleep(60)
 HALF_MADE = """
 import sys, time
 from pathlib import Path
-from proofbox.templates.home import workshop
+from proofbox.host.home import workshop
 with workshop(Path(sys.argv[1]) / "making") as place:
     (place / "half").mkdir()
     print("made", flush=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.errors import ProofboxError, StoreFailed
+from proofbox.host.home import data_home, private_directory
 from proofbox.host.idmap import find_ids
 from proofbox.host.owner import state_dir
 from proofbox.model.limits import Limits
@@ -15,7 +16,6 @@ from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
 from proofbox.runtime import registry
 from proofbox.runtime.contract import CanObserve, Missing, Runtime
-from proofbox.templates.home import data_home, private_directory
 
 ROOM: Final = 65_536
 """Bytes for which there must be room: a full disk is told, not a small one."""

@@ -12,10 +12,10 @@ import anyio.to_thread
 
 from proofbox.errors import StoreFailed
 from proofbox.host.copies import copy_layer, directory, prune_layer
+from proofbox.host.home import private_directory, sweep_workshops, workshop
 from proofbox.host.layers import LeftOut, Written, discard, in_background
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
-from proofbox.templates.home import private_directory, sweep_workshops, workshop
 from proofbox.templates.store import open_store
 
 DEPTH_MOST = 32

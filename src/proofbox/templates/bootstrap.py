@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.host.home import private_directory, workshop
 from proofbox.model.template import Template
-from proofbox.templates.home import private_directory, workshop
 from proofbox.templates.store import Store, check_name
 from proofbox.templates.tar import unpack_tar
 from proofbox.templates.unpack import Notes, copy_directory

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 
 from proofbox.errors import StoreFailed
+from proofbox.host.home import locked, private_directory, write_atomically
 from proofbox.host.idmap import find_ids
 from proofbox.model.template import Layer, Template
 from proofbox.templates import packages, skeleton
-from proofbox.templates.home import locked, private_directory, write_atomically
 from proofbox.templates.layers import Layers
 from proofbox.templates.unpack import Notes
 

@@ -18,10 +18,10 @@ from time import monotonic
 import msgspec
 
 from proofbox.errors import InvalidInput, StoreFailed
+from proofbox.host.home import private_directory, reason, workshop
 from proofbox.model.template import Template
 from proofbox.templates import registry
 from proofbox.templates.below import Below, is_opaque
-from proofbox.templates.home import private_directory, reason, workshop
 from proofbox.templates.image import (
     Image,
     Manifest,

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from proofbox.errors import StoreFailed
+from proofbox.host.home import private_directory, reason, workshop
 from proofbox.kit.durable import sync_directory, sync_file_system
-from proofbox.templates.home import private_directory, reason, workshop
 from proofbox.templates.pins import Pins
 from proofbox.templates.tree import tree_digest
 from proofbox.templates.unpack import Notes

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proofbox.templates.home import locked, private_directory, write_atomically
+from proofbox.host.home import locked, private_directory, write_atomically
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 

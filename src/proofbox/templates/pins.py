@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from proofbox.errors import StoreFailed
-from proofbox.templates.home import private_directory
+from proofbox.host.home import private_directory
 
 
 class Pins:

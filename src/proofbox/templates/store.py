@@ -5,6 +5,7 @@
     HOME/names/<name>                the digest that the name stands for
     HOME/pins/<64 hex>               lock file: held shared by every process that uses it, see ``pins.py``
     HOME/images, unpacked, steps     what came of an image, a layer of one, a step of a build, see ``memo.py``
+    HOME/machines/                   images of templates for virtual machines, made by the runtime for these
     HOME/making/                     what is being made; swept when its maker is dead
     HOME/host.json, host.lock        the built-in ``host`` template, see ``host.py``
 
@@ -25,10 +26,10 @@ from typing import Final
 import msgspec
 
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
+from proofbox.host.home import MACHINES, data_home, private_directory, sweep_workshops, write_atomically
 from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Layer, Template
 from proofbox.templates import host
-from proofbox.templates.home import data_home, private_directory, sweep_workshops, write_atomically
 from proofbox.templates.layers import Layers
 from proofbox.templates.memo import Memo
 from proofbox.templates.pins import Pins
@@ -220,6 +221,10 @@ class Store:
         Memo(self.home, "images").sweep(lambda digest: self._file(digest).exists())
         for kind in ("unpacked", "blobs", "steps"):
             Memo(self.home, kind).sweep(self.layers.has)
+        for image in (self.home / MACHINES).glob("*.erofs"):
+            if not self._file(image.stem).exists():
+                image.unlink(missing_ok=True)  # a virtual machine that has it open keeps what it holds
+                image.with_suffix(".lock").unlink(missing_ok=True)
         return removed
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import secrets
 import socket
 import tempfile
 import time
@@ -22,6 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.errors import CreateFailed
+from proofbox.host.home import write_atomically
 from proofbox.runtimes.microvm import vmm
 from proofbox.runtimes.microvm.machine import MIB, Machine
 from proofbox.runtimes.microvm.qemu import Accelerator, Qemu
@@ -66,7 +66,7 @@ async def choose(qemu: Qemu, kernel: Path, confined: Confined, cache: Path) -> V
         return known
     found = await _prove(qemu, kernel, confined)
     found = msgspec.structs.replace(found, about=about, at=time.time())
-    await anyio.to_thread.run_sync(_write, cache, found)
+    await anyio.to_thread.run_sync(write_atomically, cache, msgspec.json.encode(found))
     return found
 
 
@@ -165,13 +165,3 @@ def _read(cache: Path) -> Verdict | None:
         return msgspec.json.decode(cache.read_bytes(), type=Verdict)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-def _write(cache: Path, verdict: Verdict) -> None:
-    """A reader finds the old one or the new one. It may be lost: then it is found out again."""
-    making = cache.with_name(f".{cache.name}.{secrets.token_hex(4)}")
-    try:
-        making.write_bytes(msgspec.json.encode(verdict))
-        making.rename(cache)
-    except OSError:
-        making.unlink(missing_ok=True)

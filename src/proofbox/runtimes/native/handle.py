@@ -17,8 +17,8 @@ from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.idmap import find_ids
 from proofbox.host.layers import Written
 from proofbox.kit.loop import Stop, later, watch_readable
+from proofbox.runtime.messages import End, Failed, Ready, decode_report
 from proofbox.runtimes.native.launcher import Launcher
-from proofbox.runtimes.native.messages import End, Failed, Ready, decode_report
 
 _ONE_DESCRIPTOR: Final = socket.CMSG_SPACE(4)
 

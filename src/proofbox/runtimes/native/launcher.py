@@ -19,7 +19,7 @@ from proofbox.host.idmap import Ids
 from proofbox.host.seccomp.bpf import compile_filter
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
-from proofbox.runtimes.native.messages import encode_setup
+from proofbox.runtime.messages import encode_setup
 
 FULL_PAUSE_S: Final = 0.001
 """How long to wait when the launcher's queue is full."""

@@ -30,9 +30,9 @@ from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Below, Ended, Handle, Probe
+from proofbox.runtime.messages import DESTROY, KILL, encode_launch
 from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.runtimes.native.launcher import Launcher
-from proofbox.runtimes.native.messages import DESTROY, KILL, encode_launch
 from proofbox.runtimes.native.probe import facts, notes, probe_host, remove_probe_directory
 
 CREATE_S: Final = 30.0

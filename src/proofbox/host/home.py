@@ -10,11 +10,15 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from proofbox.errors import StoreFailed
 from proofbox.kit.durable import sync_directory
 from proofbox.kit.lock import try_lock
 from proofbox.kit.tree import remove_tree
+
+MACHINES: Final = "machines"
+"""Below it: what virtual machines are started from. An image is named by its template's digest."""
 
 
 def data_home() -> Path:

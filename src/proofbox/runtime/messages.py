@@ -117,15 +117,15 @@ def encode_setup(
     """SETUP: what is the same for every sandbox of this launcher."""
     parts = [
         bytes([Kind.SETUP]),
-        _number(Setup.VERSION, VERSION),
-        _number(Setup.CLIENT, client),
-        _number(Setup.UID, ids.uid),
-        _number(Setup.GID, ids.gid),
-        _number(Setup.FULL_IDS, ids.full),
-        _number(Setup.ID_FIRST, LOWEST if ids.full else 1),
-        _number(Setup.ID_LAST, HIGHEST if ids.full else RANGE - 1),
-        _number(Setup.CAPABILITIES, confinement.capability_mask()),
-        _field(Setup.FILTER, filter_program),
+        encode_number(Setup.VERSION, VERSION),
+        encode_number(Setup.CLIENT, client),
+        encode_number(Setup.UID, ids.uid),
+        encode_number(Setup.GID, ids.gid),
+        encode_number(Setup.FULL_IDS, ids.full),
+        encode_number(Setup.ID_FIRST, LOWEST if ids.full else 1),
+        encode_number(Setup.ID_LAST, HIGHEST if ids.full else RANGE - 1),
+        encode_number(Setup.CAPABILITIES, confinement.capability_mask()),
+        encode_field(Setup.FILTER, filter_program),
     ]
     nested = None if ids.full else ids.map_of(0)
     if nested is not None:
@@ -156,13 +156,13 @@ def encode_launch(
     if spec.machine_id and spec.boot_id:
         parts += (_text(Launch.MACHINE_ID, spec.machine_id), _text(Launch.BOOT_ID, spec.boot_id))
     if spec.network == "host":
-        parts.append(_number(Launch.HOST_NETWORK, 1))
+        parts.append(encode_number(Launch.HOST_NETWORK, 1))
     if limits.disk is not None:
-        parts.append(_number(Launch.DISK, limits.disk))
+        parts.append(encode_number(Launch.DISK, limits.disk))
     if limits.inodes is not None:
-        parts.append(_number(Launch.INODES, limits.inodes + INODE_RESERVE + len(below)))
+        parts.append(encode_number(Launch.INODES, limits.inodes + INODE_RESERVE + len(below)))
     if processes is not None:
-        parts.append(_number(Launch.PROCESSES, processes))
+        parts.append(encode_number(Launch.PROCESSES, processes))
     volumes = [(volume.target, volume.source) for volume in spec.volumes]
     taken = {target for target, _ in volumes}
     if spec.network == "host":
@@ -212,25 +212,27 @@ def _map_lines(extents: Iterable[Extent]) -> str:
     return "\n".join(f"{each.first} {each.first} {each.count}" for each in extents)
 
 
-def _field(tag: int, value: bytes) -> bytes:
+def encode_field(tag: int, value: bytes) -> bytes:
+    """One item of a message."""
     return struct.pack("<BI", tag, len(value)) + value + b"\0"
 
 
-def _number(tag: int, value: int) -> bytes:
-    return _field(tag, struct.pack("<Q", value))
+def encode_number(tag: int, value: int) -> bytes:
+    """A number as an item of a message."""
+    return encode_field(tag, struct.pack("<Q", value))
 
 
 def _text(tag: int, value: str) -> bytes:
     encoded = value.encode("utf-8", "surrogateescape")
     if b"\0" in encoded:
         raise InvalidInput(f"{value!r} has a NUL in it")
-    return _field(tag, encoded)
+    return encode_field(tag, encoded)
 
 
 def _pair(tag: int, first: str, second: str) -> bytes:
     if "\0" in first or "\0" in second:
         raise InvalidInput(f"{first!r} or {second!r} has a NUL in it")
-    return _field(tag, f"{first}\0{second}".encode("utf-8", "surrogateescape"))
+    return encode_field(tag, f"{first}\0{second}".encode("utf-8", "surrogateescape"))
 
 
 def _whole(parts: list[bytes]) -> bytes:
