@@ -1,10 +1,12 @@
 /* One program with several faces, chosen by its first argument. */
 #include "guest.h"
+#include "imagetree.h"
 #include "launch.h"
 #include "layers.h"
 #include "ocienter.h"
 #include "userns.h"
 #include "vmenter.h"
+#include "vminit.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -53,6 +55,7 @@ static const struct face faces[] = {
     {"oci-enter", ocienter_main},
     {"userns", userns_main},
     {"vm-enter", vmenter_main},
+    {"image-tree", imagetree_main},
     {"keep-layers", keeplayers_main},
     {"copy-layer", copylayer_main},
     {"prune-layer", prunelayer_main},
@@ -63,6 +66,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; argc > 1 && i < sizeof faces / sizeof *faces; i++)
         if (strcmp(argv[1], faces[i].name) == 0)
             return faces[i].main(argc - 1, argv + 1);
+    if (getpid() == 1 && argc > 0 && strcmp(argv[0], "/init") == 0) /* what a kernel calls its first program */
+        vminit_main();
     static const char usage[] = "proofbox-guest: started by Proofbox, not by hand\n";
     (void)!write(2, usage, sizeof usage - 1);
     return 2;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,6 +10,28 @@ import pytest
 from proofbox.errors import Refused
 from proofbox.sandbox.host import Host
 from proofbox.testing.needs import skip_unless_required
+
+SHARED = ("commands", "files", "isolation", "output")
+"""Groups of checks in which most share one sandbox."""
+OWN = "open_box"
+"""The fixture of those that open sandboxes of their own."""
+CHOSEN = ("test_passing_the_memory_limit_is_named", "test_the_disk_limit_says_no_space_left[/tmp]")
+LONG = ("test_a_gigabyte_of_output_is_counted_not_kept", "test_a_file_goes_in_and_out_whole[52428800]")
+"""Where every instruction is emulated."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """At ``microvm``, where each sandbox is booted, the default run makes few; and as root alone: who starts a machine
+    makes no difference inside.
+    """
+    for item in items:
+        if getattr(getattr(item, "module", None), "RUNTIME", "") != "microvm":
+            continue
+        group = getattr(item, "function").__module__.rpartition(".")[2]  # noqa: B009 - not every item has one
+        shares = group in SHARED and OWN not in getattr(item, "fixturenames", ()) and item.name not in LONG
+        if os.geteuid() != 0 or not (shares or item.name in CHOSEN):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,8 @@ class Probe:
     """Several users exist inside (a full id range). Without it every command runs as the sandbox's root."""
     own_identity: bool = False
     """Each sandbox has the machine id and the boot id of its spec."""
+    by_name_only: bool = False
+    """Never chosen for a level, only where somebody asks for it by its name: its notes say why."""
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
     """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids,

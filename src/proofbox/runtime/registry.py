@@ -36,6 +36,7 @@ BUILT_IN: Final[dict[str, tuple[Level, str]]] = {
     "oci": ("container", "proofbox.runtimes.oci:OciRuntime"),
     "crun": ("container", "proofbox.runtimes.oci:crun"),
     "runc": ("container", "proofbox.runtimes.oci:runc"),
+    "microvm": ("vm", "proofbox.runtimes.microvm:MicrovmRuntime"),
 }
 """Best first within a level."""
 
@@ -167,7 +168,10 @@ async def select(
     missing: list[str] = []
     for candidate in _candidates(level):
         try:
-            return await _usable(candidate, level, allow_unisolated)
+            found = await _usable(candidate, level, allow_unisolated)
+            if not found[1].by_name_only:
+                return found
+            missing.append(f"{candidate}: only where it is asked for by name: {'; '.join(found[1].notes)}")
         except Refused as refused:
             missing += (f"{candidate}: {item}" for item in refused.missing)
     raise Refused(f"a sandbox of level {level!r}", tuple(missing) or ("no runtime of that level is installed",))

@@ -34,7 +34,7 @@ from proofbox.testing.checks import (  # noqa: E402
     trees,
 )
 
-FIXTURES = ("anyio_backend", "abilities", "box", "place", "open_box", "marker")
+FIXTURES = ("anyio_backend", "abilities", "conformance_template", "box", "place", "open_box", "marker")
 MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle, forks)
 
 globals().update({name: getattr(needs, name) for name in FIXTURES})

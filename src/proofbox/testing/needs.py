@@ -15,6 +15,7 @@ import pytest
 from proofbox.errors import Refused
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import LEVELS, Level
+from proofbox.model.template import Template
 from proofbox.runtime.contract import Probe
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
@@ -99,9 +100,15 @@ async def abilities(request: pytest.FixtureRequest, conformance_host: Host, box:
 
 
 @pytest.fixture(scope="module")
-async def box(conformance_host: Host) -> AsyncIterator[Sandbox]:
+def conformance_template() -> str | Template:
+    """What the sandboxes are made from. Define a fixture of this name to use another one."""
+    return "host"
+
+
+@pytest.fixture(scope="module")
+async def box(conformance_host: Host, conformance_template: str | Template) -> AsyncIterator[Sandbox]:
     """One sandbox for all checks of a module that leave it as it was but for their own directory."""
-    async with conformance_host.open_sandbox() as opened:
+    async with conformance_host.open_sandbox(conformance_template) as opened:
         yield opened
 
 
@@ -116,11 +123,11 @@ async def place(box: Sandbox) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def open_box(conformance_host: Host) -> OpenBox:
+def open_box(conformance_host: Host, conformance_template: str | Template) -> OpenBox:
     """For checks that need a sandbox with limits of its own, or more than one, or that spoil it."""
 
     def opened(*, limits: Limits | None = None, **asked: Any) -> AbstractAsyncContextManager[Sandbox]:
-        return conformance_host.open_sandbox(limits=limits, **asked)
+        return conformance_host.open_sandbox(**{"template": conformance_template, "limits": limits, **asked})
 
     return opened
 

@@ -1,1 +1,5 @@
-"""Virtual machines with a kernel of their own, run by QEMU."""
+"""The ``microvm`` runtime: each sandbox in a virtual machine of its own, by QEMU."""
+
+from proofbox.runtimes.microvm.runtime import MicrovmRuntime
+
+__all__ = ["MicrovmRuntime"]

@@ -1,0 +1,183 @@
+"""What is said on the control port of a machine, between us and its init: ``docs/microvm.md`` has the messages."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, Literal
+
+import anyio
+
+from proofbox.errors import ProtocolViolation
+from proofbox.model.outcome import Usage
+from proofbox.runtime.messages import End, Failed, Ready, decode_report, encode_field, encode_number
+from proofbox.wire.frames import WireError, decode_fields
+
+RECORD_MAX: Final = 4096
+"""Bytes of a record of the machine's."""
+ENTROPY: Final = 64
+WAITING: Final = b"W"
+
+
+class Kind(IntEnum):
+    """First byte of a record to init, beside those that it hands on to its launcher."""
+
+    MACHINE = 3
+    USAGE = 4
+
+
+class Machine(IntEnum):
+    """Tags of MACHINE."""
+
+    ENTROPY = 1
+    CLOCK = 2
+    IMAGES = 3
+
+
+class Counter(IntEnum):
+    """Tags of what init counts, each with eight bytes."""
+
+    OOM_KILLS = 1
+    PROCESS_DENIALS = 2
+    PROCESSES = 3
+    DISK = 4
+    DISK_FREE = 5
+    INODES_FREE = 6
+
+
+def encode_machine(images: int) -> bytes:
+    """MACHINE: what a machine must not have in common with others that start from the same state."""
+    return b"".join(
+        (
+            bytes([Kind.MACHINE]),
+            encode_field(Machine.ENTROPY, os.urandom(ENTROPY)),
+            encode_number(Machine.CLOCK, time.time_ns()),
+            encode_number(Machine.IMAGES, images),
+        )
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Control:
+    """Our end of the port. One reads at a time."""
+
+    port: socket.socket
+    waiting: bool = False
+    """Init waits for its messages."""
+    ready: Ready | None = None
+    failed: Failed | None = None
+    end: End | None = None
+    counted: Usage = field(default_factory=Usage)
+    """The latest counters that came."""
+    _asked: int = 0
+    _buffer: bytearray = field(default_factory=bytearray)
+    _alone: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def send(self, *records: bytes) -> None:
+        """Each as one record. Raises ``BrokenResourceError`` if the machine is gone. Only before others read."""
+        data = memoryview(b"".join(struct.pack("<I", len(each)) + each for each in records))
+        while data:
+            try:
+                data = data[self.port.send(data) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self.port)
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+
+    async def take(self) -> bool:
+        """Waits for the next record and takes it in; False at the end. Safe to cancel. ``ProtocolViolation``."""
+        async with self._alone:
+            return await self._take()
+
+    async def usage(self) -> Usage:
+        """The machine's own counters now; the latest ones if it does not tell any more. Safe to cancel."""
+        async with self._alone:
+            try:
+                self._asked += 1
+                await self.send(bytes([Kind.USAGE]))
+                while self._asked and await self._take():
+                    pass
+            except anyio.BrokenResourceError:
+                self._asked = 0
+            return self.counted
+
+    async def drain(self) -> None:
+        """Takes in all that came before the machine's end, once it has ended."""
+        async with self._alone:
+            while await self._take():
+                pass
+
+    async def _take(self) -> bool:
+        while True:
+            record = self._next()
+            if record is not None:
+                self._note(record)
+                return True
+            try:
+                data = self.port.recv(RECORD_MAX)
+            except BlockingIOError:
+                await anyio.wait_readable(self.port)
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                return False
+            self._buffer += data
+
+    def _next(self) -> bytes | None:
+        if len(self._buffer) < 4:
+            return None
+        (size,) = struct.unpack_from("<I", self._buffer)
+        if not 0 < size <= RECORD_MAX:
+            raise ProtocolViolation(f"the machine's init sent a record of {size} bytes")
+        if len(self._buffer) < 4 + size:
+            return None
+        record = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        return record
+
+    def _note(self, record: bytes) -> None:
+        if record == WAITING:
+            self.waiting = True
+        elif record[:1] == b"U":
+            self._asked = max(0, self._asked - 1)
+            self.counted = decode_usage(record[1:])
+        else:
+            self._note_report(record)
+
+    def _note_report(self, record: bytes) -> None:
+        try:
+            report = decode_report(record)
+        except ValueError as error:
+            raise ProtocolViolation(str(error)) from error
+        match report:
+            case Ready():
+                self.ready = report
+            case Failed():
+                self.failed = report
+            case End():
+                self.end = report
+
+
+def decode_usage(data: bytes) -> Usage:
+    """The counters of a record. Raises ``ProtocolViolation``."""
+    try:
+        found = {tag: int.from_bytes(value, "little") for tag, value in decode_fields(data)}
+    except WireError as error:
+        raise ProtocolViolation(f"the machine's init sent counters that are none: {error}") from error
+    full: Literal["disk", "inodes"] | None = None
+    if found.get(Counter.DISK_FREE) == 0:
+        full = "disk"
+    elif found.get(Counter.INODES_FREE) == 0:
+        full = "inodes"
+    return Usage(
+        oom_kills=found.get(Counter.OOM_KILLS),
+        process_denials=found.get(Counter.PROCESS_DENIALS),
+        processes_now=found.get(Counter.PROCESSES),
+        disk=found.get(Counter.DISK),
+        full=full,
+    )

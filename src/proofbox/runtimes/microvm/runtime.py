@@ -1,0 +1,370 @@
+"""The runtime: a machine is booted for each sandbox, and the launcher in it makes the sandbox as ``native`` would.
+
+What a machine leaves when we are killed: a directory in the owner's, and control groups. Its processes die with us.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from proofbox.errors import CreateFailed, Refused, SandboxLost
+from proofbox.host import cgroup, cgroup_apply
+from proofbox.host.cgroup_room import claim_place
+from proofbox.host.idmap import choose_base, find_ids
+from proofbox.host.owner import Owner
+from proofbox.model.limits import LimitKind, Limits
+from proofbox.model.outcome import Usage
+from proofbox.model.spec import Level, SandboxSpec
+from proofbox.model.template import Template
+from proofbox.runtime.contract import Ended, Handle, Probe
+from proofbox.runtimes.microvm import image, inside, probe, vmm
+from proofbox.runtimes.microvm.control import Control
+from proofbox.runtimes.microvm.initramfs import make_initramfs
+from proofbox.runtimes.microvm.machine import Machine
+from proofbox.runtimes.microvm.parts import Parts, confined, find_parts
+from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
+from proofbox.wire.guest import FATAL_LAYOUT
+
+T = TypeVar("T")
+
+PREFIX: Final = "machine-"
+"""The directory of one sandbox, in the owner's."""
+GROUPS: Final = "groups-microvm"
+"""The file in the owner's directory that says where its control groups are."""
+USAGE_S: Final = 5.0
+"""How long the machine's own counters are waited for."""
+ENDING_S: Final = 20.0
+_PAUSE_S: Final = 0.002
+
+ALWAYS: Final[frozenset[LimitKind]] = frozenset(
+    {
+        *("memory", "processes", "disk", "inodes", "open_files", "process_memory"),
+        *("wall", "idle", "command_wall", "output"),
+    }
+)
+"""Enforced on every host: by what the machine has, by its own kernel, and by the guest for each command."""
+FROM_OUTSIDE: Final[frozenset[LimitKind]] = frozenset({"cpus", "cpu_time"})
+"""Enforced where this host has control groups for it, over all that the machine takes of its processors."""
+
+
+@dataclass(slots=True, eq=False)
+class MicrovmHandle:
+    """One sandbox and its machine. ``base``: the user of this host that the machine runs as, 0 where none can
+    be chosen."""
+
+    id: str
+    directory: Path
+    plan: cgroup.Plan
+    base: int
+    channel: socket.socket
+    control: Control
+    far: tuple[socket.socket, ...]
+    machine: vmm.Vmm | None = None
+    connected: bool = False
+    started: bool = False
+    asked: bool = False
+    booted: Usage = field(default_factory=Usage)
+    """What the machine had used when its sandbox was ready: its boot is not the sandbox's doing."""
+
+    async def last_words(self) -> str:
+        """Why its machine ended before the sandbox stood: what came on the channel, or that nobody said why."""
+        assert self.machine is not None
+        status = await self.machine.exited()
+        try:
+            frames = FrameDecoder("guest").feed(self.channel.recv(MAX_PAYLOAD))
+            told = [FATAL_LAYOUT.decode(each.payload).message.decode("utf-8", "replace") for each in frames]
+        except (OSError, WireError):
+            told = []
+        return told[0] if told else f"machine: it ended at once, with status {status}, and nobody said why"
+
+    def close_far(self) -> None:
+        """Lets go of the ends that only the machine needs. Idempotent."""
+        for each in self.far:
+            each.close()
+
+    def close(self) -> None:
+        """Lets all of its descriptors go. Idempotent."""
+        self.close_far()
+        self.channel.close()
+        self.control.port.close()
+        if self.machine is not None:
+            self.machine.close()
+
+
+@dataclass(slots=True)
+class MicrovmRuntime:
+    """See the module. Safe to use from several event loops, one after the other."""
+
+    owner: Owner
+    name: str = "microvm"
+    level: Level = "vm"
+    _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
+    _groups: tuple[str, ...] | None = field(init=False, default=None)
+    _parts: Parts | None = field(init=False, default=None)
+    _bases: set[int] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._place = claim_place()
+
+    @property
+    def enforces(self) -> frozenset[LimitKind]:
+        """The limits that this host lets it enforce."""
+        return ALWAYS | (FROM_OUTSIDE & self._place.enforces())
+
+    async def probe(self) -> Probe:
+        """Boots one machine with nothing in it: nothing else proves that this host can."""
+        return await probe.probe(self, self.owner, self._place, self.enforces)
+
+    async def parts(self) -> Parts:
+        """What machines are started from, found once. Raises ``Refused`` with all that is missing."""
+        if self._parts is None:
+            self._parts = await find_parts()
+        return self._parts
+
+    async def create(self, spec: SandboxSpec, template: Template) -> MicrovmHandle:
+        """Boots a machine, some tenths of a second with hardware support and seconds without, and has the sandbox made.
+
+        The first sandbox of a template has its image made: that takes as long as to copy the template. Cancelled
+        meanwhile, the image is made all the same, for the next one. Otherwise as the contract says.
+        """
+        self._refuse(spec)
+        parts = await self.parts()
+        handle = await anyio.to_thread.run_sync(self._prepare, spec, parts)
+        try:
+            await self._start(handle, spec, template, parts)
+            await self._launch(handle, spec, template)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self.destroy(handle)
+            raise
+        return handle
+
+    def _refuse(self, spec: SandboxSpec) -> None:
+        able = self.enforces
+        items = [
+            f"limit {kind}: not enforced by {self.name} on this host"
+            for kind in spec.limits.asked()
+            if kind not in able
+        ]
+        if spec.network != "none":
+            items.append(f"network {spec.network!r}: a machine has no network card")
+        if items:
+            raise Refused(f"sandbox {spec.id}", tuple(items))
+
+    def _prepare(self, spec: SandboxSpec, parts: Parts) -> MicrovmHandle:
+        """Its directory and control groups. Raises ``CreateFailed``; nothing is left then."""
+        directory = self.owner.dir / f"{PREFIX}{spec.id}"
+        ids = find_ids()
+        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
+        outer = Limits(
+            memory=inside.guest_memory(spec.limits) + vmm.OVERHEAD[parts.accelerator],
+            processes=vmm.OWN_TASKS,
+            cpus=spec.limits.cpus,
+        )
+        plan = cgroup.plan_group(self._place, self.owner.id, spec.id, outer)
+        # The machine joins by itself; and it boots at full speed.
+        own = replace(plan, values=tuple(each for each in plan.values if each[1] and not _is_speed(each[0])))
+        try:
+            directory.mkdir(mode=0o700)
+        except OSError as error:
+            raise CreateFailed(f"sandbox {spec.id}: {directory}: {error.strerror}", "directory") from error
+        try:
+            if self._groups is None:
+                cgroup_apply.remember(self.owner.dir / GROUPS, self._place, self.owner.id)
+                self._groups = cgroup_apply.prepare(self._place, self.owner.id)
+            cgroup_apply.apply(own, 0)
+            handle = MicrovmHandle(spec.id, directory, plan, base, *_sockets(spec.id))
+        except BaseException:
+            cgroup_apply.remove(plan.directories)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self._bases.add(base)
+        return handle
+
+    async def _start(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template, parts: Parts) -> None:
+        """Its images and its process."""
+        made = [await _in_thread(lambda: self._image(handle, template))]
+        if spec.volumes:
+            volumes = handle.directory / "volumes.erofs"
+            sources = [volume.source for volume in spec.volumes]
+            await _in_thread(lambda: image.make_image(volumes, sources))
+            made.append(volumes)
+        machine = Machine(
+            kernel=parts.kernel.image,
+            initramfs=await _in_thread(lambda: make_initramfs(parts.kernel, image.machines())),
+            cmdline=inside.command_line(parts.accelerator),
+            memory=inside.guest_memory(spec.limits),
+            processors=inside.guest_processors(spec.limits, parts.accelerator),
+            images=tuple(made),
+            accelerator=parts.accelerator,
+        )
+        try:
+            handle.machine = vmm.start(parts.qemu, machine, confined(handle.plan.directories, handle.base), handle.far)
+        finally:
+            handle.close_far()
+
+    @staticmethod
+    def _image(handle: MicrovmHandle, template: Template) -> Path:
+        if template.digest:
+            return image.template_image(template)
+        path = handle.directory / "template.erofs"
+        image.make_image(path, [layer.source for layer in template.layers])
+        return path
+
+    async def _launch(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template) -> None:
+        """Waits for its init, and for the sandbox to stand."""
+        control = handle.control
+        try:
+            await _until(handle, lambda: control.waiting)
+            await control.send(*inside.launch_records(spec, template))
+            await _until(handle, lambda: control.ready is not None)
+        except anyio.BrokenResourceError as error:
+            raise CreateFailed(f"sandbox {spec.id}: its machine ended while it was made", "machine") from error
+        handle.booted = cgroup_apply.usage(handle.plan) if handle.plan.directories else Usage()
+        for path, value in handle.plan.values:
+            if _is_speed(path):
+                Path(path).write_text(value)
+
+    async def start(self, handle: Handle) -> None:
+        """Nothing more to do: the guest runs nothing until it gets the client's first message."""
+        mine = _of(handle)
+        if mine.started:
+            raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
+        mine.started = True
+
+    async def connect(self, handle: Handle) -> socket.socket:
+        """The end of its channel, which QEMU passes on to a port of the machine."""
+        mine = _of(handle)
+        if mine.connected:
+            raise CreateFailed(f"sandbox {mine.id} cannot be connected twice", "connect")
+        mine.connected = True
+        return mine.channel.dup()
+
+    async def wait(self, handle: Handle) -> Ended:
+        """Until every process of the machine is gone. The status is the guest's, where the machine told it."""
+        mine = _of(handle)
+        status = None if mine.machine is None else await mine.machine.exited()
+        await mine.control.drain()
+        if mine.control.end is not None:
+            status = mine.control.end.status
+        return Ended(status, oom=bool(mine.control.counted.oom_kills), asked=mine.asked)
+
+    async def usage(self, handle: Handle) -> Usage:
+        """Processor time and memory of the machine's process, less what it took to boot; the rest by its own kernel.
+
+        What its kernel counts (memory kills, refused forks, processes, disk) is told by its init, which no program of
+        the sandbox reaches but by breaking that kernel. Where that is silent, the latest counters are told again.
+        """
+        mine = _of(handle)
+        with anyio.move_on_after(USAGE_S):
+            await mine.control.usage()
+        outside = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        return msgspec.structs.replace(
+            mine.control.counted,
+            cpu_user=_since(outside.cpu_user, mine.booted.cpu_user),
+            cpu_system=_since(outside.cpu_system, mine.booted.cpu_system),
+            throttled=_since(outside.throttled, mine.booted.throttled),
+            memory_peak=outside.memory_peak,
+            memory_now=outside.memory_now,
+            cpu_waits=_since(outside.cpu_waits, mine.booted.cpu_waits),
+        )
+
+    async def stop(self, handle: Handle) -> None:
+        """Ends the machine as a power failure would, and waits until its processes are gone."""
+        mine = _of(handle)
+        mine.asked = True
+        mine.close_far()
+        if mine.machine is not None:
+            await mine.machine.stop()
+
+    async def destroy(self, handle: Handle) -> None:
+        """Ends it and removes its directory and its control groups."""
+        mine = _of(handle)
+        await self.stop(mine)
+        mine.close()
+        with anyio.move_on_after(ENDING_S) as late:
+            while not cgroup_apply.remove(mine.plan.directories):
+                for group in mine.plan.directories:
+                    cgroup_apply.kill(group)
+                await anyio.sleep(_PAUSE_S)
+        await _in_thread(lambda: shutil.rmtree(mine.directory, ignore_errors=True))
+        self._bases.discard(mine.base)
+        if late.cancelled_caught:
+            raise SandboxLost(f"sandbox {mine.id}: its control groups {mine.plan.directories} stay busy", "host")
+
+    async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
+        """None: a machine ends with its owner."""
+        return ()
+
+    async def sweep(self, owner: Owner) -> int:
+        """Removes directories and control groups of a dead owner's machines."""
+        record = owner.dir / GROUPS
+        elsewhere = cgroup_apply.remembered(record, owner.id)
+        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
+        directories = [*owner.dir.glob(f"{PREFIX}*"), *owner.dir.glob(probe.DIRECTORY)]
+        for directory in directories:
+            await _in_thread(partial(shutil.rmtree, directory, ignore_errors=True))
+        record.unlink(missing_ok=True)
+        return found + len(directories)
+
+    async def close(self) -> None:
+        """Removes the owner's own control groups, unless another runtime of this process still needs them."""
+        if self._groups is not None:
+            cgroup_apply.remove(reversed(self._groups))
+            (self.owner.dir / GROUPS).unlink(missing_ok=True)
+            self._groups = None
+
+
+def _of(handle: Handle) -> MicrovmHandle:
+    assert isinstance(handle, MicrovmHandle)  # tells the type checker; a runtime gets its own handles
+    return handle
+
+
+def _is_speed(path: str) -> bool:
+    """A limit on how fast it may be, which its boot is spared."""
+    return path.rpartition("/")[2] in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
+def _since(now: float | None, before: float | None) -> float | None:
+    return None if now is None else max(0.0, now - (before or 0.0))
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """What is made in it is whole or not there: cancelled, it goes on, and nobody waits."""
+    return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+async def _until(handle: MicrovmHandle, done: Callable[[], bool]) -> None:
+    """Takes in what init says until that is so. Raises ``CreateFailed`` with what went wrong if it never is."""
+    while not done():
+        more = await handle.control.take()
+        failed = handle.control.failed
+        if failed is not None or not more:
+            what = failed.text if failed is not None else await handle.last_words()
+            raise CreateFailed(f"sandbox {handle.id}: {what}", what.partition(":")[0])
+
+
+def _sockets(ident: str) -> tuple[socket.socket, Control, tuple[socket.socket, ...]]:
+    """Our end of the channel and of the control port, and the other ends."""
+    made: list[socket.socket] = []
+    try:
+        made += socket.socketpair()
+        made += socket.socketpair()
+    except OSError as error:
+        for each in made:
+            each.close()
+        raise CreateFailed(f"sandbox {ident}: socketpair: {error.strerror} (see ulimit -n)", "socketpair") from error
+    channel, guest, control, init = made
+    channel.setblocking(False)
+    control.setblocking(False)
+    return channel, Control(control), (guest, init)

@@ -1,0 +1,156 @@
+"""The runtime ``microvm``: what of it no check of the conformance suite asks for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proofbox.errors import InvalidInput, Refused
+from proofbox.host.home import MACHINES, data_home
+from proofbox.host.owner import state_dir
+from proofbox.host.threads import descendants
+from proofbox.model.limits import MIB, Limits
+from proofbox.model.spec import Volume
+from proofbox.model.template import Template
+from proofbox.runtime import registry
+from proofbox.runtime.reaper import reap
+from proofbox.sandbox.host import Host
+from proofbox.templates.store import open_store
+from proofbox.testing.needs import skip_unless_required
+from proofbox.testing.small import small_template
+
+pytestmark = [pytest.mark.container, pytest.mark.anyio]
+
+SMALL = Limits(memory=64 * MIB, disk=16 * MIB)
+CLIENT = """
+import sys
+import anyio
+from proofbox.model.limits import Limits
+from proofbox.sandbox.host import Host
+
+async def main():
+    host = await Host.local("microvm")
+    async with host.open_sandbox(sys.argv[1], limits=Limits(memory=64 << 20)) as box:
+        print(box.id, flush=True)
+        await anyio.sleep(600)
+
+anyio.run(main)
+"""
+
+
+@pytest.fixture(scope="module")
+async def machines(anyio_backend: str) -> AsyncIterator[Host]:
+    """This host with virtual machines, emulated or not; skipped with the reason where it has none."""
+    try:
+        host = await Host.local("microvm")
+    except Refused as refused:
+        skip_unless_required("microvm", refused)
+    yield host
+    await host.aclose()
+
+
+@pytest.fixture(scope="module")
+def template(machines: Host) -> Template:
+    """Some programs of this host."""
+    return small_template(open_store())
+
+
+async def test_a_machine_holds_one_sandbox_with_an_identity_of_its_own(
+    machines: Host, template: Template, tmp_path: Path
+) -> None:
+    """Another kernel than the host's, a clock and ids, a volume that can only be read, and no network card."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "data").write_text("of the host")
+    look = (
+        "uname -r; cat /proc/sys/kernel/random/boot_id; hostname 2>/dev/null || cat /proc/sys/kernel/hostname; date +%s"
+    )
+    async with machines.open_sandbox(
+        template, limits=SMALL, hostname="machine", volumes=(Volume(str(tmp_path), "/data"),), seed="one"
+    ) as box:
+        before = (await box.run("date +%s")).stdout
+        told = (await box.run(look)).stdout.split()
+        assert told[0] == machines.probe.facts["guest kernel"]
+        assert told[1] != Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert told[2] == "machine"
+        assert abs(int(before) - int(told[3])) < 60
+        assert (await box.run("cat /data/data")).stdout == "of the host"
+        assert "Read-only" in (await box.run("echo x > /data/data")).stderr
+        assert (await box.run("ls /proc/sys/net/ipv4/conf")).stdout.split() == ["all", "default", "lo"]
+        assert not (await box.run("ls -d /dev/vport* /dev/vd*")).ok
+        await box.run("head -c 4M /dev/zero > /tmp/file")
+        usage = await box.usage()
+        assert 4 * MIB <= (usage.disk or 0) < 6 * MIB
+        assert usage.oom_kills == 0
+        if "cpu_time" in machines.probe.enforces:
+            assert (usage.cpu_user or 0) + (usage.cpu_system or 0) > 0
+
+
+async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: Host, tmp_path: Path) -> None:
+    """Many wait for one image; when nothing needs the template any more, the collector removes both."""
+    store = open_store()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/mark").write_text(str(tmp_path))
+    found = store.import_directory(tmp_path / "root", "microvm-image")
+    image = data_home() / MACHINES / f"{found.digest.removeprefix('sha256:')}.erofs"
+    stamps: list[int] = []
+
+    async def opened() -> None:
+        async with machines.open_sandbox(found, limits=SMALL):
+            stamps.append(image.stat().st_mtime_ns)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(opened)
+        tasks.start_soon(opened)
+    assert len(set(stamps)) == 1
+    assert image.stat().st_mode & 0o777 == 0o444
+    store.close()
+    store.remove("microvm-image")
+    store.collect()
+    assert not image.exists()
+
+
+async def test_a_killed_client_leaves_no_machine(machines: Host, template: Template) -> None:
+    """Its machine dies with it, at once; the next reaper removes the machine's directory and groups."""
+    client = await anyio.open_process([sys.executable, "-c", CLIENT, template.digest])
+    async with client:
+        assert client.stdout is not None
+        ident = (await client.stdout.receive()).decode().strip()
+        (directory,) = state_dir().glob(f"owners/*.d/machine-{ident}")
+        processes = [os.pidfd_open(pid) for pid in descendants(client.pid)]
+        assert len(processes) > 1
+        client.kill()
+        with anyio.fail_after(60):
+            for each in processes:
+                await anyio.wait_readable(each)
+                os.close(each)
+        await client.wait()
+        await reap()
+        assert not directory.exists()
+
+
+async def test_what_a_machine_cannot_do_is_refused(machines: Host, template: Template) -> None:
+    """The host's network, and limits that nothing here enforces: by name, and before anything is made."""
+    with pytest.raises(Refused, match="network"):
+        async with machines.open_sandbox(template, network="host"):
+            pass
+    with pytest.raises(Refused, match="memory_reserve"):
+        async with machines.open_sandbox(template, limits=Limits(memory_reserve=MIB)):
+            pass
+
+
+async def test_emulation_is_never_chosen_for_a_level(machines: Host) -> None:
+    """Only by its name: an emulated machine is slow, and is no boundary of that level."""
+    if not machines.probe.by_name_only:
+        assert machines.probe.level == "vm"
+        return
+    with pytest.raises(Refused, match=r"asked for by name|reaches only"):
+        await registry.select(level="vm")
+    with pytest.raises(Refused, match="reaches only level"):
+        await registry.select("microvm", level="vm")
+    with pytest.raises(InvalidInput):
+        await registry.select(level="machine")  # type: ignore[arg-type]
