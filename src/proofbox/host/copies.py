@@ -17,13 +17,11 @@ from typing import Final
 import anyio.to_thread
 
 from proofbox.errors import StoreFailed
-from proofbox.host.layers import LeftOut, Written, helper_ids, keeper, kernel
+from proofbox.host.layers import LeftOut, Written, helper_ids, keeper, takes_marks
 from proofbox.host.memory import free_memory
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import exited
 
-MARKS_TMPFS: Final = (6, 6)
-"""The first Linux whose file system in memory takes the marks that an overlay of a user namespace reads."""
 SHARE: Final = 4
 """A copy in memory takes a part of what is free that is so many times smaller at most."""
 _INODE: Final = 1024
@@ -44,7 +42,7 @@ async def copy_to_memory(layer: Written) -> Written | None:
     found = os.fstatvfs(layer.descriptor)
     size = (found.f_blocks - found.f_bfree) * found.f_frsize
     inodes = found.f_files - found.f_ffree
-    if not found.f_blocks or not found.f_files or kernel() < MARKS_TMPFS:
+    if not found.f_blocks or not found.f_files or not takes_marks():
         return None
     with _taken(size + inodes * _INODE) as enough:
         if not enough:

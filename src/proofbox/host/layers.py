@@ -18,7 +18,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import takewhile
 from typing import Final, Protocol
 
@@ -31,6 +31,11 @@ log = logging.getLogger("proofbox.host")
 ANSWER_S: Final = 20.0
 MAPS_TMPFS: Final = (6, 3)
 """The first Linux whose file system in memory can be mounted with its ids mapped."""
+NO_MARKS: Final = (
+    "files in memory take no user attributes before Linux 6.6: inside, a directory of the template or of a parent that "
+    "is not empty cannot be removed, nor one made in place of what was removed (EIO); crun and runc can do it as root"
+)
+"""Where the overlay of a sandbox is mounted in its user namespace, and not ``takes_marks()``."""
 COPIES_MOST: Final = 200
 """Descriptors in one answer of the keeper."""
 
@@ -202,11 +207,25 @@ def _mine() -> _Process:
 
 def can_stack() -> bool:
     """Whether a frozen layer can lie below another sandbox: where each has ids of its own they have to be mapped."""
-    return not find_ids().full or kernel() >= MAPS_TMPFS
+    return not find_ids().full or _kernel() >= MAPS_TMPFS
 
 
-def kernel() -> tuple[int, int]:
-    """Of this host, as far as it counts here."""
+@cache
+def takes_marks() -> bool:
+    """Whether a file system in memory takes the attributes by which an overlay of a user namespace marks directories:
+    since Linux 6.6, or where somebody has put that into an older one. See ``NO_MARKS``.
+    """
+    file = os.memfd_create("proofbox-marks", os.MFD_CLOEXEC)
+    try:
+        os.setxattr(file, "user.proofbox", b"")
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _kernel() -> tuple[int, int]:
     major, minor = platform.release().split(".")[:2]
     return int(major), int("".join(takewhile(str.isdigit, minor)))
 

@@ -161,7 +161,15 @@ async def _make_all(
 
 async def _origin(life: Life, template: Template) -> Stack:
     """What children of it start from, which the caller has to release."""
+    life.stack.flatten_if_long(template)
     stack = await _state(life, template)
+    if len(stack.layers) > DEPTH_MOST:
+        longer = stack
+        try:
+            await longer.flattened()
+            stack = longer.shortened()
+        finally:
+            longer.release()
     if len(stack.layers) <= DEPTH_MOST and (can_stack() or not any(isinstance(each, Written) for each in stack.layers)):
         return stack
     try:
@@ -172,7 +180,7 @@ async def _origin(life: Life, template: Template) -> Stack:
 
 async def _state(life: Life, template: Template) -> Stack:
     """All that lies over its template, as it is now; the caller has to release it."""
-    below = life.stack.hold()  # it may end while it is copied
+    below = life.stack.shortened()  # held: it may end while it is copied
     try:
         return below.over(_own_layer(life) if life.frozen else await _captured_alive(life, template))
     finally:

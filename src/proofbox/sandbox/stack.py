@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -10,16 +11,21 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from proofbox.errors import StoreFailed
+from proofbox.errors import ProofboxError, StoreFailed
 from proofbox.host.copies import copy_layer, directory, prune_layer
 from proofbox.host.home import private_directory, sweep_workshops, workshop
-from proofbox.host.layers import LeftOut, Written, discard, in_background
+from proofbox.host.layers import LeftOut, Released, Written, discard, in_background
+from proofbox.kit.loop import Background
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.templates.store import open_store
 
+log = logging.getLogger("proofbox.sandbox")
+
 DEPTH_MOST = 32
 """Layers of other sandboxes below one. Each makes every look-up of a missing name longer; beyond, they become one."""
+DEPTH_LONG = 16
+"""From so many on what a sandbox lies over is made one layer in the background, for those that will be forked next."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +35,8 @@ class Captured:
     directory: Path
     left_out: LeftOut
     _workshop: ExitStack
+    flat: Released | None = None
+    """As in ``Written``."""
     _users: int = 1
 
     def hold(self) -> None:
@@ -38,8 +46,47 @@ class Captured:
     def release(self) -> None:
         """One user less. Returns at once; what is let go is removed in the background."""
         self._users -= 1
-        if not self._users:
-            in_background(self._workshop.close)
+        if self._users:
+            return
+        if self.flat is not None:
+            self.flat.release()
+        in_background(self._workshop.close)
+
+
+class Flattening:
+    """One layer that holds what a stack does, in the making in the background, or made. The stack's first layer, which
+    always lies over the same ones, has it and lets it go.
+
+    It belongs to the event loop, and ends with it; what is half-made is removed then, or swept after a kill. Where it
+    fails the stack stays what it is.
+    """
+
+    def __init__(self, stack: Stack, template: Template) -> None:
+        """Begins, and lets go of ``stack`` in the end."""
+        self.layer: Captured | None = None
+        self._stack = stack
+        self._template = template
+        self._work = Background(self._make, "proofbox makes layers one")
+
+    async def _make(self) -> None:
+        top = self._stack.layers[0]
+        try:
+            self.layer = await capture(self._stack.layers, self._template)
+        except ProofboxError as error:
+            log.warning("layers of forks stay as many as they are: %s", error)
+        finally:
+            if self.layer is None:
+                top.flat = None  # whoever forks next tries again
+            self._stack.release()
+
+    async def wait(self) -> None:
+        """Until it is made, or has failed. Safe to cancel."""
+        await self._work.wait()
+
+    def release(self) -> None:
+        """Lets go of what was made. Nobody does while it is in the making: that holds all that could."""
+        if self.layer is not None:
+            self.layer.release()
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +113,29 @@ class Stack:
         for below in self.layers:
             below.hold()
         return Stack((layer, *self.layers))
+
+    def shortened(self) -> Stack:
+        """The same in fewer layers where some have been made one meanwhile; a user of its own."""
+        for number, layer in enumerate(self.layers):
+            if isinstance(layer.flat, Flattening) and layer.flat.layer is not None:
+                layers = (*self.layers[:number], layer.flat.layer)
+                for each in layers:
+                    each.hold()
+                return Stack(layers)
+        return self.hold()
+
+    def flatten_if_long(self, template: Template) -> None:
+        """Begins to make it one layer, unless it is short above what is being made one. Returns at once."""
+        above = next((number for number, layer in enumerate(self.layers) if layer.flat), len(self.layers))
+        if above >= DEPTH_LONG:
+            self.layers[0].flat = Flattening(self.shortened(), template)
+
+    async def flattened(self) -> None:
+        """Waits for what is being made one of it, if that is so. Safe to cancel."""
+        for layer in self.layers:
+            if isinstance(layer.flat, Flattening):
+                await layer.flat.wait()
+                return
 
     @asynccontextmanager
     async def taken(self, count: int) -> AsyncIterator[list[tuple[Below, ...]]]:

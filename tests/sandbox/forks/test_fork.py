@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from tests.sandbox.forks.shown import DIRTY, listing, other_lines, output, until
+from tests.sandbox.forks.shown import DIRTY, listing, needs_marks, other_lines, output, until
 
 from proofbox import sync
 from proofbox.errors import InvalidInput, Refused, SandboxLost
@@ -57,18 +57,34 @@ async def test_forks_share_nothing_that_is_written_later(host: Host) -> None:
         await output(parent, "mkdir /w; echo start > /w/f; echo start > /w/gone")
         await parent.freeze()
         async with parent.fork(3) as (one, two, three):
-            await output(one, "echo one > /w/f; rm /w/gone; mkdir /w/gone; touch /w/gone/x")
+            await output(one, "echo one > /w/f; rm /w/gone; mkdir /w/d; touch /w/d/x")
             await output(two, "echo two > /w/f; echo two > /w/new")
-            assert await output(one, "cat /w/f; ls /w /w/gone") == "one\n/w:\nf\ngone\n\n/w/gone:\nx"
+            assert await output(one, "cat /w/f; ls /w /w/d") == "one\n/w:\nd\nf\n\n/w/d:\nx"
             assert await output(two, "cat /w/f /w/gone; ls /w") == "two\nstart\nf\ngone\nnew"
             assert await output(three, "cat /w/f /w/gone; ls /w") == "start\nstart\nf\ngone"
             await one.freeze()
             async with one.fork(2) as (left, right):
-                await output(left, "echo left > /w/f; rm -r /w/gone")
-                assert await output(right, "cat /w/f; ls /w/gone") == "one\nx"
-                assert await output(left, "cat /w/f; ls /w") == "left\nf"
+                await output(left, "echo left > /w/f; rm /w/d/x")
+                assert await output(right, "cat /w/f; ls /w/d") == "one\nx"
+                assert await output(left, "cat /w/f; ls /w /w/d") == "left\n/w:\nd\nf\n\n/w/d:"
         async with parent.fork() as (late,):
             assert await output(late, "cat /w/f /w/gone") == "start\nstart"
+
+
+async def test_a_directory_takes_the_place_of_what_was_removed(host: Host) -> None:
+    """In a child, in a child of that, and not in their parents."""
+    needs_marks(host)
+    async with host.open_sandbox() as parent:
+        await output(parent, "mkdir /w; echo start > /w/gone")
+        await parent.freeze()
+        async with parent.fork(2) as (one, two):
+            await output(one, "rm /w/gone; mkdir /w/gone; touch /w/gone/x")
+            assert await output(two, "cat /w/gone") == "start"
+            await one.freeze()
+            async with one.fork(2) as (left, right):
+                await output(left, "rm -r /w/gone; mkdir /w/gone; touch /w/gone/y")
+                assert await output(right, "ls /w/gone") == "x"
+                assert await output(left, "ls /w/gone") == "y"
 
 
 async def test_a_child_outlives_its_parent(host: Host) -> None:
@@ -156,7 +172,7 @@ def copied_to(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Where copies of live sandboxes are made; all of memory would not be enough for the one of the second run."""
     if request.param == "disk":
         monkeypatch.setattr("proofbox.host.copies.SHARE", 1 << 40)
-    elif layers.kernel() < copies.MARKS_TMPFS:
+    elif not layers.takes_marks():
         pytest.skip("before Linux 6.6 a file system in memory takes no marks of an overlay")
     return str(request.param)
 
@@ -268,7 +284,7 @@ async def test_nothing_is_held_when_all_are_closed(host: Host) -> None:
             async with box.fork(2) as (one, _):
                 await one.freeze()
                 async with one.fork(2):
-                    assert attached() == 2
+                    assert attached() == (2 if layers.can_stack() else 0)
     await until(let_go)
 
 

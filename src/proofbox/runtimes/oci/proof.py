@@ -14,6 +14,7 @@ import anyio.to_thread
 from proofbox.errors import ProofboxError, Refused
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
+from proofbox.host.layers import NO_MARKS, takes_marks
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
@@ -66,7 +67,13 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         why = await _try(runtime)
         if why is not None:
             missing = (Missing(f"{program.path} cannot run a sandbox here: {why.what}", why.remedy),)
-    widening = (CAN_WIDEN,) if "cpu" in place.directories and "cpuset" not in place.directories else ()
+    weaker = [*place.missing]
+    if "cpu" in place.directories and "cpuset" not in place.directories:
+        weaker.append(CAN_WIDEN)
+    if not ids.full and not takes_marks():
+        weaker.append(NO_MARKS)
+    if not ids.users:
+        weaker.append(f"one id inside: {ids.why_not}")
     return Probe(
         usable=not missing,
         level="container",
@@ -75,7 +82,7 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         users=ids.users,
         own_identity=program is not None and program.own_boot_id,
         missing=missing,
-        notes=(*place.missing, *widening, *(() if ids.users else (f"one id inside: {ids.why_not}",))),
+        notes=tuple(weaker),
         facts={
             "kernel": platform.release(),
             "program": program.path if program else "",
