@@ -47,6 +47,21 @@ async def test_a_step_runs_where_the_ones_before_it_left_off(builds: Builds) -> 
     assert made.facts["cmd"] == '["run"]'
 
 
+async def test_a_step_that_writes_what_an_earlier_one_wrote_is_no_obstacle(builds: Builds) -> None:
+    """Its layer is the same directory once more in the stack: at once, with another one between, after a removal."""
+    builds.add("file", "one\n")
+    made = await builds(
+        "FROM host\nCOPY file /d/file\nRUN sed -i s/x/y/ /d/file\nRUN echo two > /d/file\nCOPY file /d/file\n"
+        "RUN rm /d/file\nCOPY file /d/file\nRUN cat /d/file; ls /d"
+    )
+    assert builds.output == b"one\nfile\n"
+    digests = [layer.digest for layer in made.layers if layer.digest]
+    assert len(set(digests)) < len(digests)
+    assert builds.host is not None
+    async with builds.host.open_sandbox(made) as box:
+        assert (await box.run("cat /d/file")).stdout == "one\n"
+
+
 async def test_a_build_of_the_same_runs_nothing(builds: Builds) -> None:
     """Every step is kept, also for another process and another name; a change runs what comes after it."""
     recipe = "FROM host\nRUN echo {} > /a\nRUN cat /a > /b\nRUN true"

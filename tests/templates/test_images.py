@@ -15,7 +15,7 @@ import pytest
 from tests.templates.layouts import Layout, Member, digest, folder, member, saved, tar
 
 from proofbox.errors import InvalidInput, UnknownTemplate
-from proofbox.model.template import Template
+from proofbox.model.template import Template, mountable
 from proofbox.templates.below import Below, is_opaque
 from proofbox.templates.image import architecture
 from proofbox.templates.images import import_path
@@ -222,6 +222,16 @@ def test_a_layer_that_leaves_its_root_is_refused(store: Store, tmp_path: Path, w
     assert not list((store.home / "making").iterdir())
     with pytest.raises(UnknownTemplate):
         store.resolve("made")
+
+
+def test_an_image_may_have_a_layer_twice(store: Store, tmp_path: Path) -> None:
+    """What is mounted has it once, on top, where it hides the other; what is recorded is the image's."""
+    one, two = [member("a", b"1")], [member("a", b"2"), member("b", b"2")]
+    made = imported(store, tmp_path / "image", one, two, one)
+    assert len(made.layers) == 3
+    mounted = mountable(made)
+    assert [layer.digest for layer in mounted.layers] == [layer.digest for layer in made.layers[:2]]
+    assert mountable(mounted) is mounted
 
 
 ZEROS = member("zeros", b"\0" * (3 << 20))

@@ -34,6 +34,19 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     """For the record: for ``host`` the distribution, its version, how many packages, the digest of their list."""
 
 
+def mountable(template: Template) -> Template:
+    """The same without layers over which the same one lies: an overlay takes a directory once, and those show nothing.
+
+    A step of a build that writes what an earlier one wrote makes such a template.
+    """
+    known: dict[tuple[str, str], Layer] = {}
+    for layer in template.layers:
+        known.setdefault((layer.target, layer.source), layer)
+    if len(known) == len(template.layers):
+        return template
+    return msgspec.structs.replace(template, layers=tuple(known.values()))
+
+
 def targets(template: Template) -> tuple[str, ...]:
     """Where its layers appear, "/" first: by its place here a target is named in a sandbox's writable layer."""
     return tuple(dict.fromkeys(("/", *(layer.target for layer in template.layers))))

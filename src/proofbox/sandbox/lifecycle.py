@@ -20,7 +20,7 @@ from proofbox.kit.loop import Background, Stop, later
 from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.spec import SandboxSpec
-from proofbox.model.template import Template
+from proofbox.model.template import Template, mountable
 from proofbox.runtime.contract import Below, CanCountEvents, CanLayer, CanObserve, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
 from proofbox.sandbox.clocks import start_clocks
@@ -100,7 +100,7 @@ class Life:
         self._runtime = runtime
         self._counting = cast(CanCountEvents, runtime) if _counts(type(runtime)) else None
         self._observing = cast(CanObserve, runtime) if _observes(type(runtime)) else None
-        self._template = template
+        self._template = mountable(template)
         self._held = held
         self._on_ended = on_ended
         self._channel: Channel | None = None

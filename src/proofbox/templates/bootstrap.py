@@ -17,6 +17,9 @@ from proofbox.templates.store import Store, check_name
 from proofbox.templates.tar import unpack_tar
 from proofbox.templates.unpack import Notes, copy_directory
 
+SECONDS: Final = 3600.0
+"""A mirror that stands still must not hold its caller for ever."""
+
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:=~_-]*")
 _MIRROR: Final = re.compile(r"(https?|file)://[^\s'\"]+")
 
@@ -54,7 +57,7 @@ def bootstrap(
 def _made(program: str, suite: str, mirror: str | None, include: Sequence[str], place: Path) -> Callable[[Path], Notes]:
     tail = [mirror] if mirror else []
     if program.endswith("mmdebstrap"):
-        options = ["--quiet", "--variant=minbase", "--format=tar", *(f"--include={word}" for word in include)]
+        options = ["--variant=minbase", "--format=tar", *(f"--include={word}" for word in include)]
         _run([program, *options, suite, str(place / "root.tar"), *tail])
         return lambda tree: unpack_tar(place / "root.tar", tree)
     options = ["--variant=minbase", *([f"--include={','.join(include)}"] if include else [])]
@@ -64,9 +67,15 @@ def _made(program: str, suite: str, mirror: str | None, include: Sequence[str], 
 
 def _run(words: list[str]) -> None:
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as late:
+        raise StoreFailed(
+            f"bootstrap: {words[0]} was not done within {late.timeout:.0f} s; is the mirror slow?"
+        ) from late
     except OSError as error:
         raise StoreFailed(f"bootstrap: {words[0]}: {error.strerror}") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-2000:]
-        raise StoreFailed(f"bootstrap: {' '.join(words)} failed: {said}")
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+        told = "; ".join(re.findall(r"^E: (.*)", said, re.MULTILINE)) or said
+        remedy = "does the mirror have that, and can it be reached? `--mirror` names another one"
+        raise StoreFailed(f"bootstrap: {' '.join(words)} failed: {told[-2000:]} ({remedy})")
