@@ -61,12 +61,14 @@ class Slow(FakeRuntime):
         self.asked = 0
         self.recalled: list[Probe] = []
         self.usable = usable
+        self.meanwhile: Callable[[], object] = lambda: None
         self._program = program
         self._works = works
 
     async def probe(self) -> Probe:
         self.asked += 1
         await anyio.sleep(0.02)
+        self.meanwhile()
         missing = () if self.usable else (Missing("no kernel", "apt install one"),)
         own = {"networks": frozenset({"none"}), "enforces": frozenset({"memory"}), "facts": {"platform": "kvm"}}
         return Probe(usable=self.usable, level="vm", users=True, missing=missing, **own)  # type: ignore[arg-type]
@@ -134,6 +136,16 @@ async def test_any_change_of_what_it_rests_on_asks_anew(
     later = process()
     await registry.probe(NAME)
     assert (later.asked, later.recalled) == (1, [])
+
+
+async def test_what_changes_while_it_is_asked_is_asked_again(process: Next, tmp_path: Path) -> None:
+    """The answer may be of before the change or of after it: nobody knows."""
+    first = process()
+    first.meanwhile = lambda: (tmp_path / "program").write_bytes(b"two")
+    await registry.probe(NAME)
+    later = process()
+    await registry.probe(NAME)
+    assert (first.asked, later.asked) == (1, 1)
 
 
 @pytest.mark.container

@@ -13,9 +13,13 @@ from tests.conftest import open_host
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.room import MAKING
+from proofbox.model.limits import Limits
+from proofbox.model.task import FunctionTests, Task
 from proofbox.runtime.reaper import reap_in_background
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
+from proofbox.tasks.demo import PROMPT, TEST
+from proofbox.trial.facts import host_facts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.container]
 
@@ -73,3 +77,15 @@ async def test_who_was_not_told_the_number_gets_the_same_remedy(native: Host, fe
             await too_many(opened)
         assert len(boxes) >= few
         assert (await boxes[0].run("echo here")).stdout == "here\n"
+
+
+async def test_a_run_notes_what_its_programs_may_run_short_of(native: Host) -> None:
+    """Memory is given by the limit, and need not be there: that is a note, which is recorded, and no refusal."""
+    if "memory" not in native.probe.enforces:
+        pytest.skip(str(native.probe.notes))
+    tests = FunctionTests(prompt=PROMPT, entry_point="running_max", test=TEST, timeout=1.0)
+    task = Task(id="one", instruction=PROMPT, judge=tests)
+    facts = await host_facts(native, [task], Limits(memory=1 << 50), sandboxes=3)
+    assert any("by their limits: if they use what they may, there is room for 0 of 4" in note for note in facts.notes)
+    with pytest.raises(Refused, match="1000001 sandboxes of runtime 'native' at one time refused: "):
+        await host_facts(native, [task], sandboxes=1_000_000)

@@ -67,7 +67,8 @@ async def _judge(out: Path | None, given: dict[str, Any]) -> tuple[Report, list[
         shown = [one for one in DEMOS if one.can_be_shown(host.probe.enforces)]
         tasks = [one.task(host.probe.enforces) for one in shown]
         agent = SamplesAgent({task.id: [one.completion] for task, one in zip(tasks, shown, strict=True)})
-        facts = await host_facts(host, tasks, config.limits)
+        at_once = min(config.jobs, verifier.at_once)
+        facts = await host_facts(host, tasks, config.limits, sandboxes=at_once)
         with display(quiet=False) as show:
             report = await run_tasks(config, tasks, agent, verifier, facts, Store(out), on_event=show)
         return report, shown

@@ -49,9 +49,9 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     probe: Probe
 
 
-def recall(name: str, rests_on: Sequence[str]) -> Probe | None:
-    """What was found here before, if every fact is as it was then. None too where there is nothing, or it is not for us
-    to trust. Blocks for some milliseconds if there is something.
+def recall(name: str, facts: str) -> Probe | None:
+    """What was found here before, if the facts are as they were then. None too where there is nothing, or it is not for
+    us to trust. Blocks.
     """
     try:
         data = _read(_directory() / name)
@@ -59,12 +59,14 @@ def recall(name: str, rests_on: Sequence[str]) -> Probe | None:
     except (OSError, StoreFailed, msgspec.MsgspecError, UnicodeError):
         return None
     fresh = 0 <= time.time() - kept.at < LONGEST
-    return kept.probe if fresh and kept.name == name and kept.facts == facts(rests_on) else None
+    return kept.probe if fresh and kept.name == name and kept.facts == facts else None
 
 
-def keep(name: str, rests_on: Sequence[str], probe: Probe) -> None:
-    """Replaces what is kept, whole or not at all. What cannot be written is asked again next time."""
-    kept = _Kept(name=name, facts=facts(rests_on), at=time.time(), probe=probe)
+def keep(name: str, facts: str, probe: Probe) -> None:
+    """Replaces what is kept, whole or not at all. What cannot be written is asked again next time. ``facts`` are those
+    of before the probe: what changes while it runs is asked about again.
+    """
+    kept = _Kept(name=name, facts=facts, at=time.time(), probe=probe)
     with suppress(OSError, StoreFailed):
         path = _directory() / name
         making = path.with_name(f".{name}.new")
@@ -82,7 +84,7 @@ def drop(name: str) -> None:
 
 def facts(rests_on: Sequence[str]) -> str:
     """A digest of everything that the answer depends on: this boot, kernel and user, what this process may, where its
-    groups are, the switches, the programs, and ``rests_on``: the runtime's own files and devices.
+    groups are, the switches, the programs, and ``rests_on``: the runtime's own files and devices. Some milliseconds.
     """
     return digest("\0".join(_told(rests_on)).encode("utf-8", "surrogateescape"))
 

@@ -131,16 +131,18 @@ async def probe(name: str, *, fresh: bool = False) -> Probe:
 async def _asked(name: str, fresh: bool) -> Probe:
     asked = runtime(name)
     recalling = asked if isinstance(asked, CanRecall) else None
-    if recalling is not None and not fresh:
-        known = await anyio.to_thread.run_sync(kept.recall, name, recalling.rests_on())
-        if known is not None:
-            recalling.recall(known)
-            return known
+    if recalling is None:
+        return await asked.probe()
+    facts = await anyio.to_thread.run_sync(kept.facts, recalling.rests_on())
+    known = None if fresh else await anyio.to_thread.run_sync(kept.recall, name, facts)
+    if known is not None:
+        recalling.recall(known)
+        return known
     begun = perf_counter()
     found = await asked.probe()
-    if recalling is not None and found.usable and perf_counter() - begun >= kept.SLOW:
-        await anyio.to_thread.run_sync(kept.keep, name, recalling.rests_on(), found)
-    elif recalling is not None:
+    if found.usable and perf_counter() - begun >= kept.SLOW:
+        await anyio.to_thread.run_sync(kept.keep, name, facts, found)
+    else:
         kept.drop(name)
     return found
 
