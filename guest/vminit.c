@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { MODULES_MAX = 100, DEVICE_US = 20000, DEVICE_WAITS = 3000 };
+enum { LATE_MAX = 20, DEVICE_US = 20000, DEVICE_WAITS = 3000 };
 enum { MESSAGE_MACHINE = 3, MESSAGE_USAGE = 4 };
 enum { MACHINE_ENTROPY = 1, MACHINE_CLOCK, MACHINE_IMAGES };
 
@@ -40,7 +40,8 @@ static struct {
     int status;           /* what it tells of the sandbox */
     int layer;            /* what the sandbox writes to; -1 until it is ready */
     pid_t pid;
-} vm = {-1, -1, -1, -1, -1, -1};
+    int late[LATE_MAX], late_count; /* modules that are to be loaded when it is known whose machine this is */
+} vm = {.control = -1, .channel = -1, .launcher = -1, .status = -1, .layer = -1, .pid = -1};
 
 static char message[LAUNCH_MESSAGE_MAX + 1];
 
@@ -94,21 +95,33 @@ static void need(long result, const char *step, const char *what)
         fail(step, what);
 }
 
-/* In the order of their names, which is that of what they need. They are not needed again. */
-static void load_modules(void)
+/* The next module in the order of their names, which is that of what they need; -1 if there is none. */
+static int open_module(const char *form, int number)
 {
     char path[32];
-    for (int i = 0; i < MODULES_MAX; i++) {
-        snprintf(path, sizeof path, "/modules/%02d.ko", i);
-        int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0 && errno == ENOENT)
-            return;
-        need(file, "open", path);
-        if (syscall(SYS_finit_module, file, "", 0) < 0 && errno != EEXIST)
-            fail("load module", path);
-        close(file);
-        unlink(path);
-    }
+    snprintf(path, sizeof path, form, number);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 && errno != ENOENT)
+        fail("open", path);
+    unlink(path); /* it is not needed again */
+    return file;
+}
+
+static void load_module(int file)
+{
+    if (syscall(SYS_finit_module, file, "", 0) < 0 && errno != EEXIST)
+        fail("load module", "");
+    close(file);
+}
+
+/* The drivers of disks come later: a state that knows of no disk serves machines with any. */
+static void load_modules(void)
+{
+    int file;
+    for (int i = 0; (file = open_module("/modules/%02d.ko", i)) >= 0; i++)
+        load_module(file);
+    while (vm.late_count < LATE_MAX && (file = open_module("/modules/late%02d.ko", vm.late_count)) >= 0)
+        vm.late[vm.late_count++] = file;
 }
 
 /* The kernel has made some itself. */
@@ -249,6 +262,8 @@ static void set_clock(uint64_t nanoseconds)
 static void mount_images(uint64_t count)
 {
     char device[] = "/dev/vda", place[] = "/image/0";
+    for (int i = 0; i < vm.late_count; i++)
+        load_module(vm.late[i]);
     for (uint64_t i = 0; i < count && i < 8; i++, device[7]++, place[7]++) {
         int found = open_device(device, O_RDONLY);
         need(found, "open", device);

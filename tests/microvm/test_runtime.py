@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from proofbox.model.spec import Volume
 from proofbox.model.template import Template
 from proofbox.runtime import registry
 from proofbox.runtime.reaper import reap
+from proofbox.runtimes.microvm import warm
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
 from proofbox.testing.needs import skip_unless_required
@@ -88,6 +90,28 @@ async def test_a_machine_holds_one_sandbox_with_an_identity_of_its_own(
         assert usage.oom_kills == 0
         if "cpu_time" in machines.probe.enforces:
             assert (usage.cpu_user or 0) + (usage.cpu_system or 0) > 0
+
+
+async def test_a_machine_of_a_size_boots_once(
+    machines: Host, template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another template go on from the saved one, each with ids, a clock and random numbers of its own."""
+    async with machines.open_sandbox(template, limits=SMALL):
+        pass
+    monkeypatch.setattr(warm, "_boot", None)
+    other = open_store().import_directory(tmp_path, "microvm-other")
+    look = "cat /proc/sys/kernel/random/boot_id; head -c 16 /dev/urandom | od -A n -t x8; date +%s"
+    told = []
+    async with (
+        machines.open_sandbox(other, limits=SMALL),
+        machines.open_sandbox(template, limits=SMALL) as one,
+        machines.open_sandbox(template, limits=SMALL) as two,
+    ):
+        for box in (one, two):
+            *mine, now = (await box.run(look)).stdout.split()
+            told += mine
+            assert abs(int(now) - time.time()) < 60
+    assert len(set(told)) == len(told) == 6
 
 
 async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: Host, tmp_path: Path) -> None:

@@ -147,11 +147,12 @@ def _words(told: bytes) -> str:
 def _about(qemu: Qemu, kernel: Path) -> str:
     """All that the verdict depends on. Another user may have other rights over the device."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    facts: Sequence[object] = (platform.release(), _processor(), boot_id, qemu.path, qemu.version, kernel, os.geteuid())
+    facts: Sequence[object] = (platform.release(), processor(), boot_id, qemu.path, qemu.version, kernel, os.geteuid())
     return "; ".join(map(str, facts))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the model."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "model name":

@@ -10,9 +10,9 @@ from typing import Final
 
 from proofbox.host.home import write_atomically
 from proofbox.kit.binary import guest_path
-from proofbox.runtimes.microvm.kernel import Kernel, module_bytes, module_files
+from proofbox.runtimes.microvm.kernel import NEEDED, Kernel, module_bytes, module_files
 
-VERSION: Final = 1
+VERSION: Final = 2
 _DIRECTORY: Final = 0o040755
 _PROGRAM: Final = 0o100755
 _FILE: Final = 0o100644
@@ -32,16 +32,19 @@ def make_initramfs(kernel: Kernel, directory: Path) -> Path:
     digest = hashlib.sha256("\n".join(about).encode()).hexdigest()
     path = directory / f"initramfs-{digest[:32]}"
     if not path.exists():
-        modules = [module_bytes(each) for each in module_files(kernel)]
+        early = module_files(kernel, NEEDED)
+        late = [each for each in module_files(kernel) if each not in early]
+        modules = {f"{number:02d}.ko": module_bytes(each) for number, each in enumerate(early)}
+        modules |= {f"late{number:02d}.ko": module_bytes(each) for number, each in enumerate(late)}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(path, b"".join(_archive(guest.read_bytes(), modules)))
     return path
 
 
-def _archive(guest: bytes, modules: list[bytes]) -> Iterator[bytes]:
+def _archive(guest: bytes, modules: dict[str, bytes]) -> Iterator[bytes]:
     """The form is the kernel's own: "newc" of cpio, whose entries are padded to four bytes."""
     entries = [("modules", _DIRECTORY, b""), ("init", _PROGRAM, guest)]
-    entries += [(f"modules/{number:02d}.ko", _FILE, module) for number, module in enumerate(modules)]
+    entries += [(f"modules/{name}", _FILE, module) for name, module in modules.items()]
     for inode, (name, mode, content) in enumerate(entries, 1):
         yield from _entry(inode, name, mode, content)
     yield from _entry(0, "TRAILER!!!", 0, b"")

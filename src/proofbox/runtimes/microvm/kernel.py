@@ -16,8 +16,10 @@ from proofbox.errors import Refused
 
 KERNEL: Final = "PROOFBOX_KERNEL"
 MODULES: Final = "PROOFBOX_KERNEL_MODULES"
-NEEDED: Final = ("virtio_mmio", "virtio_pci", "virtio_blk", "virtio_console", "erofs", "overlay")
+NEEDED: Final = ("virtio_mmio", "virtio_pci", "virtio_console", "erofs", "overlay")
 """Drivers without which no sandbox comes up, with what they need. One that is built in is not loaded."""
+LATE: Final = ("virtio_blk",)
+"""Those of disks, which are loaded when a machine is told whose it is: what is saved before knows of no disk."""
 DEFAULT: Final = "vmlinuz-*-cloud-amd64"
 """Small, and made for virtual machines."""
 REMEDY: Final = (
@@ -69,7 +71,7 @@ def _version_key(image: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", image.name)]
 
 
-def module_files(kernel: Kernel, names: Iterable[str] = NEEDED) -> tuple[Path, ...]:
+def module_files(kernel: Kernel, names: Iterable[str] = (*NEEDED, *LATE)) -> tuple[Path, ...]:
     """The files of these modules and of what they need, each after all that it needs; none for what is built in.
 
     What a module needs is read from the module itself: a package that was only unpacked has no ``modules.dep``. Raises

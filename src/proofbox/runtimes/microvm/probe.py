@@ -74,7 +74,7 @@ async def _try(runtime: Maker, owner: Owner) -> None:
     root.mkdir(mode=0o755, exist_ok=True)
     try:
         template = Template(digest="", name="probe", layers=(Layer("/", str(root)),), env={})
-        limits = Limits(memory=64 * MIB, processes=16, disk=MIB, inodes=64)
+        limits = Limits(disk=MIB, inodes=64)  # memory and processors as usual: the first sandbox finds their state
         spec = SandboxSpec(id=f"probe-{secrets.token_hex(4)}", template="probe", limits=limits)
         await runtime.destroy(await runtime.create(spec, template))
     finally:

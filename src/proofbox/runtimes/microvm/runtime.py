@@ -32,6 +32,8 @@ from proofbox.runtimes.microvm.control import Control
 from proofbox.runtimes.microvm.initramfs import make_initramfs
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.parts import Parts, confined, find_parts
+from proofbox.runtimes.microvm.ports import open_ports
+from proofbox.runtimes.microvm.warm import Warm
 from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
 from proofbox.wire.guest import FATAL_LAYOUT
 
@@ -108,10 +110,13 @@ class MicrovmRuntime:
     owner: Owner
     name: str = "microvm"
     level: Level = "vm"
+    boots: bool = False
+    """Each machine boots, and none goes on from a saved state."""
     _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
     _groups: tuple[str, ...] | None = field(init=False, default=None)
     _parts: Parts | None = field(init=False, default=None)
     _bases: set[int] = field(init=False, default_factory=set)
+    _warm: Warm = field(init=False, default_factory=Warm)
 
     def __post_init__(self) -> None:
         self._place = claim_place()
@@ -183,7 +188,7 @@ class MicrovmRuntime:
                 cgroup_apply.remember(self.owner.dir / GROUPS, self._place, self.owner.id)
                 self._groups = cgroup_apply.prepare(self._place, self.owner.id)
             cgroup_apply.apply(own, 0)
-            handle = MicrovmHandle(spec.id, directory, plan, base, *_sockets(spec.id))
+            handle = MicrovmHandle(spec.id, directory, plan, base, *open_ports(f"sandbox {spec.id}"))
         except BaseException:
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
@@ -208,10 +213,13 @@ class MicrovmRuntime:
             images=tuple(made),
             accelerator=parts.accelerator,
         )
+        state = None if self.boots else await self._warm.state(machine, parts)
+        where = confined(handle.plan.directories, handle.base)
         try:
-            handle.machine = vmm.start(parts.qemu, machine, confined(handle.plan.directories, handle.base), handle.far)
+            handle.machine = vmm.start(parts.qemu, machine, where, handle.far, state=state)
         finally:
             handle.close_far()
+        handle.control.waiting = state is not None  # it was, when it was saved
 
     @staticmethod
     def _image(handle: MicrovmHandle, template: Template) -> Path:
@@ -319,6 +327,7 @@ class MicrovmRuntime:
 
     async def close(self) -> None:
         """Removes the owner's own control groups, unless another runtime of this process still needs them."""
+        self._warm.close()
         if self._groups is not None:
             cgroup_apply.remove(reversed(self._groups))
             (self.owner.dir / GROUPS).unlink(missing_ok=True)
@@ -352,19 +361,3 @@ async def _until(handle: MicrovmHandle, done: Callable[[], bool]) -> None:
         if failed is not None or not more:
             what = failed.text if failed is not None else await handle.last_words()
             raise CreateFailed(f"sandbox {handle.id}: {what}", what.partition(":")[0])
-
-
-def _sockets(ident: str) -> tuple[socket.socket, Control, tuple[socket.socket, ...]]:
-    """Our end of the channel and of the control port, and the other ends."""
-    made: list[socket.socket] = []
-    try:
-        made += socket.socketpair()
-        made += socket.socketpair()
-    except OSError as error:
-        for each in made:
-            each.close()
-        raise CreateFailed(f"sandbox {ident}: socketpair: {error.strerror} (see ulimit -n)", "socketpair") from error
-    channel, guest, control, init = made
-    channel.setblocking(False)
-    control.setblocking(False)
-    return channel, Control(control), (guest, init)

@@ -30,6 +30,8 @@ from proofbox.runtimes.microvm.vmm import SaveFailed, State, Vmm, memory_file, s
 VERSION: Final = 1
 KEPT: Final = 8
 """States on the disk, the last used ones; each takes some 100 MB."""
+HELD: Final = 4
+"""States in this process's memory, the last used ones; they take as much there."""
 CHUNK: Final = 1 << 16
 """What is not written if there are only zeros in it."""
 MAKING_S: Final = 3600.0
@@ -54,11 +56,12 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def about(qemu: Qemu, machine: Machine, host: str = "") -> str:
     """All that a state of it depends on. ``host``: what else, where the processor is not emulated. Raises ``OSError``.
 
-    Files count by their path, size and time, so a file that is replaced is another one.
+    Files count by their path, size and time, so a file that is replaced is another one. Of images and disk only how
+    many there are: a machine is saved before it has looked at them, see guest/vminit.c.
     """
-    files = (Path(qemu.path), machine.kernel, machine.initramfs, *machine.images)
+    files = (Path(qemu.path), machine.kernel, machine.initramfs)
     lines = [f"state {VERSION}", qemu.version, machine.cmdline, f"{machine.machine} {machine.accelerator} {host}"]
-    lines += [f"{machine.whole_memory} {machine.processors} {machine.disk}"]
+    lines += [f"{machine.whole_memory} {machine.processors} {len(machine.images)} {machine.disk is not None}"]
     for path in files:
         found = path.stat()
         lines.append(f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ino}")
@@ -79,7 +82,8 @@ class States:
 
         The first time ``boot`` starts that machine with the file it is given for a memory, and returns when the machine
         waits for what makes it one sandbox's; it is stopped then. What ``boot`` raises, when nothing is left of its
-        machine, this raises, and the next call tries again. Cancelled, there is no state, and no process.
+        machine, this raises, and the next call tries again. Cancelled, there is no state, and no process. Start a
+        machine from the state before anything else is awaited: only the last used ones are held.
         """
         lock = self._making.setdefault(text, anyio.Lock())
         async with lock:  # the others of a pool that is just filled wait for the first
@@ -87,9 +91,13 @@ class States:
                 try:
                     state = await anyio.to_thread.run_sync(self._load, text, machine)
                     self._held[text] = state or await self._make(text, machine, boot)
+                    if len(self._held) > HELD:
+                        self._held.pop(next(iter(self._held))).close()
                 except SaveFailed as failed:
                     self._unable[text] = str(failed)
             self._making.pop(text, None)
+            if text in self._held:
+                self._held[text] = self._held.pop(text)  # the last used one is the last one
             return self._held.get(text)
 
     def why_not(self, text: str) -> str:

@@ -1,0 +1,166 @@
+"""Virtual machines: going on from a saved state, booted, and QEMU by hand with the same kernel and the same init."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+
+import proofbox
+from bench.measure import Row, median, with_ratios
+from proofbox.model.limits import Limits
+from proofbox.model.template import Template
+from proofbox.runtime import registry
+from proofbox.runtimes.microvm import inside
+from proofbox.runtimes.microvm.image import machines
+from proofbox.runtimes.microvm.initramfs import make_initramfs
+from proofbox.runtimes.microvm.parts import Parts, find_parts
+from proofbox.runtimes.microvm.runtime import MicrovmRuntime
+from proofbox.templates.store import open_store
+from proofbox.testing.small import small_template
+
+BOOTING = "microvm-booting"
+BY_HAND = "QEMU by hand"
+
+
+@contextmanager
+def by_hand(parts: Parts) -> Iterator[int]:
+    """A machine of the same size, booted as its manual says until our init waits; the process id of QEMU."""
+    with TemporaryDirectory() as place:
+        path = f"{place}/control"
+        memory = inside.guest_memory(Limits()) >> 20
+        words = [parts.qemu.path, "-M", "microvm,acpi=on", "-accel", parts.accelerator, "-m", f"{memory}M"]
+        words += ["-cpu", "host" if parts.accelerator == "kvm" else "max", "-nodefaults", "-no-user-config"]
+        words += [
+            "-nographic",
+            "-no-reboot",
+            "-smp",
+            str(inside.guest_processors(Limits(), parts.accelerator)),
+            "-serial",
+            "null",
+        ]
+        words += ["-kernel", str(parts.kernel.image), "-initrd", str(make_initramfs(parts.kernel, machines()))]
+        words += ["-append", inside.command_line(parts.accelerator), "-device", "virtio-serial-device"]
+        for number, where in ((1, f"{place}/channel"), (2, path)):
+            words += ["-chardev", f"socket,id=c{number},path={where},server=on,wait=off"]
+            words += ["-device", f"virtserialport,chardev=c{number},nr={number},name=p{number}"]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL) as qemu:
+            try:
+                with _connected(f"{place}/channel"), _connected(path) as control:
+                    if control.recv(5, socket.MSG_WAITALL)[4:] != b"W":
+                        raise RuntimeError("init of a machine by hand did not come to wait")
+                    yield qemu.pid
+            finally:
+                qemu.kill()
+
+
+def _connected(path: str) -> socket.socket:
+    """To a socket that QEMU is about to make."""
+    until = time.monotonic() + 10
+    while True:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(path)
+        except OSError:
+            made.close()
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.001)
+        else:
+            return made
+
+
+def life_by_hand(parts: Parts) -> None:
+    """Booted, and ended."""
+    with by_hand(parts):
+        pass
+
+
+async def life(host: proofbox.Host, template: Template) -> float:
+    """Milliseconds from the order to the first command's result; the sandbox is ended after it."""
+    start = time.perf_counter()
+    async with host.open_sandbox(template) as box:
+        if not (await box.run(["true"])).ok:
+            raise RuntimeError("true failed")
+        return (time.perf_counter() - start) * 1e3
+
+
+async def whole(call: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds of all of it."""
+    start = time.perf_counter()
+    await call()
+    return (time.perf_counter() - start) * 1e3
+
+
+async def commands(host: proofbox.Host, template: Template, count: int) -> list[float]:
+    """Milliseconds of each ``true`` in one live sandbox."""
+    async with host.open_sandbox(template) as box:
+        await box.run(["true"])
+        return [await whole(lambda: box.run(["true"])) for _ in range(count)]
+
+
+def shared_memory(pid: int) -> float:
+    """MiB of a process and all below it, each page divided by those that share it."""
+    total = 0
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            total = int(line.split()[1])
+    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return total / 1024 + sum(shared_memory(int(child)) for child in below)
+
+
+async def idle(host: proofbox.Host, template: Template, count: int) -> list[float]:
+    """MiB of each of some sandboxes that have run one command and wait."""
+    async with AsyncExitStack() as stack:
+        boxes = [await stack.enter_async_context(host.open_sandbox(template)) for _ in range(count)]
+        for box in boxes:
+            await box.run(["true"])
+        ours = (child for child in Path("/proc/self/task").glob("*/children") if child.exists())
+        pids = {int(pid) for each in ours for pid in each.read_text().split()}
+        return [shared_memory(pid) for pid in pids if b"vm-enter" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+async def measure(quick: bool) -> list[Row]:
+    """Rounds of each in turn. Where this host has no hardware support all of them are emulated."""
+    rounds = 3 if quick else 10
+    parts = await find_parts()
+    registry.register(BOOTING, lambda owner: MicrovmRuntime(owner, name=BOOTING, boots=True))
+    saved, booting = await proofbox.Host.local("microvm"), await proofbox.Host.local(BOOTING)
+    native = await proofbox.Host.local("native")
+    template = small_template(open_store())
+    await life(saved, template)
+    names = ("proofbox", "proofbox, booting", BY_HAND)
+    first: dict[str, list[float]] = {name: [] for name in names[:2]}
+    lives: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, host in (("proofbox", saved), ("proofbox, booting", booting)):
+            start = time.perf_counter()
+            first[name].append(await life(host, template))
+            lives[name].append((time.perf_counter() - start) * 1e3)
+        lives[BY_HAND].append(await whole(lambda: anyio.to_thread.run_sync(life_by_hand, parts)))
+    ran = {
+        "proofbox": await commands(saved, template, 10 * rounds),
+        "proofbox, native": await commands(native, template, 10 * rounds),
+    }
+    memory = {"proofbox": await idle(saved, template, 4), "proofbox, booting": await idle(booting, template, 2)}
+    with by_hand(parts) as pid:
+        memory[BY_HAND] = [shared_memory(pid)]
+    found = (
+        ("from the order to the first command's result", first, "ms"),
+        ("create + true + destroy", lives, "ms"),
+        ("a command in a live sandbox", ran, "ms"),
+        ("memory of an idle one", memory, "MiB"),
+    )
+    how = "emulated: " if parts.accelerator == "tcg" else ""
+    rows: list[Row] = []
+    for figure, values, unit in found:
+        mine = [Row("microvm", how + figure, who, median(took), unit) for who, took in values.items()]
+        rows += with_ratios([replace(row, note="boot and end alone") if row.who == BY_HAND else row for row in mine])
+    return rows
