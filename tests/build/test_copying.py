@@ -150,6 +150,28 @@ async def test_archives_are_unpacked_by_add_alone(copies: Builds, tmp_path: Path
         await copies("FROM scratch\nADD evil.tar /x/")
 
 
+async def test_an_archive_that_unpacks_to_more_than_is_allowed_is_given_up(
+    copies: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for images, with the line of the step; and so is a plain file."""
+    copies.add("zeros", "0" * (2 << 20))
+    with tarfile.open(copies.context / "bomb.tar.gz", "w:gz") as made:
+        made.add(copies.context / "zeros", arcname="zeros")
+    monkeypatch.setenv("PROOFBOX_UNPACK_BYTES", "1M")
+    for step in ("ADD bomb.tar.gz /x/", "COPY zeros /x/"):
+        with pytest.raises(InvalidInput, match=r"line 2: .*1048576 bytes.*PROOFBOX_UNPACK_BYTES"):
+            await copies(f"FROM scratch\n{step}")
+    assert not list((copies.store.home / "making").iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_cannot_be_read_is_named(copies: Builds) -> None:
+    """It is the caller's to mend, by its mode or by leaving it out."""
+    copies.add("closed").chmod(0)
+    with pytest.raises(InvalidInput, match=r"line 2: .*closed' cannot be read: Permission denied.*\.dockerignore"):
+        await copies("FROM scratch\nCOPY . /x/")
+
+
 async def test_stages_and_templates_are_copied_from(copies: Builds, store: Store) -> None:
     """A stage by name or number, also one that is no base; a template of the store; none of their owners."""
     copies.add("f", "one")

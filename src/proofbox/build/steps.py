@@ -83,8 +83,13 @@ class Steps:
                 about = ["run", action.argv, action.env, action.cwd, action.user, action.network]
                 return await self._kept_or(about, built, lambda: self._run(action, built))
             case CopyFiles():
-                copying = await self._gathered(action, built)
-                about = ["copy", copying.digest()]
+                try:
+                    copying = await self._gathered(action, built)
+                    about = ["copy", await _threaded(copying.digest)]
+                except PermissionError as error:
+                    path = os.fsdecode(error.filename)
+                    remedy = f"let this user read it, or name it in {IGNORE_FILE}"
+                    raise InvalidInput(f"{path!r} cannot be read: {error.strerror}; {remedy}") from error
                 return await self._kept_or(about, built, lambda: _threaded(lambda: self._copy(copying, built)))
             case MakeDirectory():
                 view = self._view(built)

@@ -368,14 +368,20 @@ def check_name(name: str) -> None:
 @functools.lru_cache(maxsize=8)
 def _store_at(home: Path) -> Store:
     store = Store(home)
-    if home.is_dir():
-        sweep_workshops(home / "making")
+    try:
+        if home.is_dir():
+            sweep_workshops(home / "making")
+    except PermissionError as error:
+        raise StoreFailed(
+            f"template store {home}: {error.strerror}; set PROOFBOX_HOME to a directory you own"
+        ) from error
     return store
 
 
 def open_store() -> Store:
     """The store of this user (see ``data_home``), the same object each time. Makes nothing until something is put in.
 
-    What makers left that were killed is swept when a process opens the store for the first time.
+    What makers left that were killed is swept when a process opens the store for the first time. Raises
+    ``StoreFailed`` where this user may not look.
     """
     return _store_at(data_home())
