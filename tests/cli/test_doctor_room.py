@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -77,6 +78,18 @@ def test_the_limit_that_would_be_hit_is_named_with_its_command(told: Told) -> No
     assert (low["limit"], low["each"], low["hard"]) == (40, 1, True)
     assert low["holds"] <= 40
     assert re.fullmatch(r"sysctl -w user\.max_net_namespaces=(128|256)", low["remedy"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may have as many processes as it likes")
+def test_a_users_limit_on_processes_is_told(told: Told) -> None:
+    """Its processes are counted; with too few for a single sandbox it is what keeps one from being made."""
+    some = limits(told(before=["prlimit", "--nproc=2000"]))["processes of this user"]
+    assert (some["limit"], some["each"], some["hard"]) == (2000, 3, True)
+    assert some["used"] > 0
+    few = told(before=["prlimit", "--nproc=8"])["runtimes"][0]
+    assert not few["usable"]
+    (item,) = few["missing"]
+    assert re.search("ulimit -u unlimited", item["remedy"]), item
 
 
 def test_the_text_names_each_limit_that_is_too_low(proofbox: Run) -> None:
