@@ -23,12 +23,12 @@
 int keeplayers_main(int count, char **words);
 
 /*
- * proofbox-guest copy-layer SOURCE TARGET BASE IDS [compare]
+ * proofbox-guest copy-layer SOURCE TARGET BASE IDS [compare | keep]
  *
  * Copies what the directory SOURCE holds into the directory TARGET (descriptors), as a layer in the form that
  * docs/templates.md names. What TARGET has already lies over it, and stays: several copies one after the other, the top one
  * first, make one layer of a stack. With a last word the content of each file is read back and compared with its source
- * (from the kernel's memory, mostly: the disk is another matter). Owners are counted from BASE. Nobody may change either meanwhile. IDS as above: as root of
+ * (from the kernel's memory, mostly: the disk is another matter); with "keep" it fails where files have more than 16 GiB of holes. Owners are counted from BASE. Nobody may change either meanwhile. IDS as above: as root of
  * a user namespace no mode stops us. Dies with its parent.
  *
  * Exit code 0, and on standard output how many sockets and attributes were left out; else 1, and why on standard error.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import anyio.to_thread
 
@@ -27,6 +27,10 @@ SHARE: Final = 4
 _INODE: Final = 1024
 """Bytes of the kernel's that one file costs, about."""
 _SLACK_KIB: Final = 1024
+
+Purpose = Literal["", "compare", "keep"]
+"""What a copy is for: "compare" to read again what was copied and compare it with its source; "keep" that too, and to
+refuse more holes than anybody would read through to digest them (16 GiB)."""
 
 _making: list[int] = []
 """Sizes of the copies in memory that are being made in this process: not all of it has been taken yet."""
@@ -50,9 +54,7 @@ async def copy_to_memory(layer: Written) -> Written | None:
         # Somewhat more than what is there: this only says that it will never become much more.
         copy = await anyio.to_thread.run_sync(_empty, (size >> 10) + _SLACK_KIB, 2 * inodes + _SLACK_KIB)
         try:
-            copy.left_out = layer.left_out + await copy_layer(
-                layer.descriptor, copy.descriptor, layer.base, "memory", compare=False
-            )
+            copy.left_out = layer.left_out + await copy_layer(layer.descriptor, copy.descriptor, layer.base, "memory")
         except BaseException:
             copy.release()
             raise
@@ -76,15 +78,15 @@ def _taken(size: int) -> Iterator[bool]:
         _making.remove(size)
 
 
-async def copy_layer(source: int, target: int, base: int, where: str, *, compare: bool) -> LeftOut:
+async def copy_layer(source: int, target: int, base: int, where: str, purpose: Purpose = "") -> LeftOut:
     """Copies what the directory ``source`` holds into the directory ``target``, below what that holds already.
 
-    Both are descriptors, ``where`` names the target in errors, ``base`` is as in ``Written``. With ``compare`` what was
-    copied is read again, and compared with its source. Nobody may change either meanwhile. Raises ``StoreFailed`` with
-    the path and the reason; then, and when cancelled, a part of it is left, for the caller to remove.
+    Both are descriptors, ``where`` names the target in errors, ``base`` is as in ``Written``. Nobody may change either
+    meanwhile. Raises ``StoreFailed`` with the path and the reason; then, and when cancelled, a part of it is left, for
+    the caller to remove.
     """
-    more = ["compare"] if compare else []
-    said = await _run("copy-layer", [str(source), str(target), str(base)], (source, target), where, more)
+    words = [str(source), str(target), str(base)]
+    said = await _run("copy-layer", words, (source, target), where, [purpose] if purpose else [])
     sockets, attributes = map(int, said.split())
     return LeftOut(sockets, attributes)
 

@@ -17,7 +17,7 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.errors import ProofboxError, Refused
-from proofbox.host.copies import copy_to_memory
+from proofbox.host.copies import Purpose, copy_to_memory
 from proofbox.host.idmap import find_ids
 from proofbox.host.layers import Written, can_stack
 from proofbox.host.subids import run_inside
@@ -178,11 +178,11 @@ async def _origin(life: Life, template: Template) -> Stack:
         stack.release()
 
 
-async def _state(life: Life, template: Template) -> Stack:
+async def _state(life: Life, template: Template, purpose: Purpose = "compare") -> Stack:
     """All that lies over its template, as it is now; the caller has to release it."""
     below = life.stack.shortened()  # held: it may end while it is copied
     try:
-        return below.over(_own_layer(life) if life.frozen else await _captured_alive(life, template))
+        return below.over(_own_layer(life) if life.frozen else await _captured_alive(life, template, purpose))
     finally:
         below.release()
 
@@ -195,13 +195,13 @@ def _own_layer(life: Life) -> Written:
     return layer
 
 
-async def _captured_alive(life: Life, template: Template) -> Written | Captured:
+async def _captured_alive(life: Life, template: Template, purpose: Purpose) -> Written | Captured:
     """In memory where there is room: the copy is no more durable than what it is a copy of, and its processes wait."""
     layer = _own_layer(life)
     runtime, handle = life.layering()
     try:
         async with runtime.paused(handle):
-            return await copy_to_memory(layer) or await capture((layer,), template, compare=True)
+            return await copy_to_memory(layer) or await capture((layer,), template, purpose)
     finally:
         layer.release()
 
@@ -210,7 +210,7 @@ async def snapshot(life: Life, template: Template, name: str | None) -> Template
     """See ``Sandbox.snapshot``."""
     if name is not None:
         check_name(name)
-    state = await _state(life, template)
+    state = await _state(life, template, "keep")
     try:
         captured = await _in_one(state, template)
     finally:
@@ -227,7 +227,7 @@ async def _in_one(state: Stack, template: Template) -> Captured:
     if len(state.layers) == 1 and isinstance(only, Captured):
         only.hold()
         return only
-    return await capture(state.layers, template, compare=True)
+    return await capture(state.layers, template, "keep")
 
 
 async def _made_flat(captured: Captured, template: Template) -> Template:
@@ -243,7 +243,7 @@ async def _made_flat(captured: Captured, template: Template) -> Template:
     numbers = targets(template)
     for layer in snapshots:
         into = captured.directory / str(numbers.index(layer.target))
-        await copy_directory(Path(layer.source), into, compare=True)
+        await copy_directory(Path(layer.source), into, "keep")
     await prune(captured.directory, bottom)
     return bottom
 

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from proofbox.errors import ProofboxError, StoreFailed
-from proofbox.host.copies import copy_layer, directory, prune_layer
+from proofbox.host.copies import Purpose, copy_layer, directory, prune_layer
 from proofbox.host.home import private_directory, sweep_workshops, workshop
 from proofbox.host.layers import LeftOut, Released, Written, discard, in_background
 from proofbox.kit.loop import Background
@@ -183,10 +183,10 @@ def _place(home: Path) -> Iterator[Path]:
         yield place / "layer"
 
 
-async def capture(layers: Sequence[Written | Captured], template: Template, *, compare: bool = False) -> Captured:
+async def capture(layers: Sequence[Written | Captured], template: Template, purpose: Purpose = "") -> Captured:
     """A copy of these in one, on the disk of the template store; nobody may write to them meanwhile.
 
-    If they are several it is to lie over the template. ``compare`` as in ``host.copies.copy_layer``. Its cost grows
+    If they are several it is to lie over the template. ``purpose`` as in ``host.copies.copy_layer``. Its cost grows
     with what they hold. Raises ``StoreFailed``; then, and when cancelled, nothing is left.
     """
     store = open_store()
@@ -197,7 +197,7 @@ async def capture(layers: Sequence[Written | Captured], template: Template, *, c
             raise StoreFailed(f"copy of a sandbox's layer in {store.home}: {error}") from error
         left_out = LeftOut()
         for layer in layers:
-            left_out += layer.left_out + await _copy(layer, place, compare)
+            left_out += layer.left_out + await _copy(layer, place, purpose)
         if len(layers) > 1:
             await prune(place, template)
         return Captured(place, left_out, stack.pop_all())
@@ -214,14 +214,14 @@ async def prune(layer: Path, template: Template) -> None:
     await prune_layer(layer, parts)
 
 
-async def copy_directory(source: Path, into: Path, *, compare: bool = False) -> LeftOut:
+async def copy_directory(source: Path, into: Path, purpose: Purpose = "") -> LeftOut:
     """Copies a kept layer below what a directory holds already. As ``host.copies.copy_layer``."""
     with directory(source) as found, directory(into) as target:
-        return await copy_layer(found, target, 0, str(into), compare=compare)
+        return await copy_layer(found, target, 0, str(into), purpose)
 
 
-async def _copy(layer: Written | Captured, into: Path, compare: bool) -> LeftOut:
+async def _copy(layer: Written | Captured, into: Path, purpose: Purpose) -> LeftOut:
     if isinstance(layer, Captured):
-        return await copy_directory(layer.directory, into, compare=compare)
+        return await copy_directory(layer.directory, into, purpose)
     with directory(into) as target:
-        return await copy_layer(layer.descriptor, target, layer.base, str(into), compare=compare)
+        return await copy_layer(layer.descriptor, target, layer.base, str(into), purpose)

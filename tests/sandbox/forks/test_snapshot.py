@@ -101,7 +101,9 @@ async def test_a_snapshot_that_is_not_on_the_disk_as_it_was_written_is_no_templa
 
 
 async def test_what_cannot_be_kept_is_said(host: Host) -> None:
-    """A socket is left out and counted; a tree too deep to be walked is refused, and nothing of it is left."""
+    """A socket is left out and counted; a tree too deep to be walked, or a file longer than anybody would read, is
+    refused, and nothing of it is left.
+    """
     async with host.open_sandbox() as box:
         bind = "import socket; socket.socket(socket.AF_UNIX).bind('/w/socket')"
         await output(box, f'mkdir /w; mkfifo /w/fifo; python3 -c "{bind}"')
@@ -115,4 +117,9 @@ async def test_what_cannot_be_kept_is_said(host: Host) -> None:
             await box.snapshot()
         with pytest.raises(InvalidInput):
             await box.snapshot("No Name")
+        await output(box, "rm -r /w/d; truncate -s 1T /w/long; echo end >> /w/long")
+        with pytest.raises(StoreFailed, match="more holes"):
+            await box.snapshot()
+        async with box.fork() as (child,):
+            assert await output(child, "tail -c 4 /w/long; stat -c %s /w/long") == f"end\n{(1 << 40) + 4}"
         assert await output(box, "echo on") == "on"
