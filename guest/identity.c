@@ -3,39 +3,59 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void put_file(const char *path, const char *text)
+bool identity_put(const char *path, const char *text)
 {
+    char line[128];
+    int size = snprintf(line, sizeof line, "%s\n", text);
     int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0444);
-    check(fd, "make file", path);
-    check(write(fd, text, strlen(text)), "write", path);
-    check(write(fd, "\n", 1), "write", path);
+
+    if (fd < 0)
+        return false;
+    bool done = size < (int)sizeof line && write(fd, line, (size_t)size) == size;
     close(fd);
+    return done;
 }
 
-/* Read-only over a file that is there: a template without one has nobody who would read it. */
-static void show(int root, const char *path, const char *source)
+int identity_tree(const char *source)
 {
-    struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY};
+    struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, source, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+
+    if (tree >= 0 && syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH, &readonly, sizeof readonly) == 0)
+        return tree;
+    int why = errno;
+    close(tree);
+    errno = why;
+    return -1;
+}
+
+bool identity_show(int root, const char *path, int tree)
+{
     struct k_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
     struct stat found;
     int target = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+    bool done = true;
 
-    if (target < 0)
-        return;
-    if (!fstat(target, &found) && S_ISREG(found.st_mode)) {
-        int tree = (int)syscall(SYS_open_tree, AT_FDCWD, source, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
-        check(tree, "open", source);
-        check(syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH, &readonly, sizeof readonly), "make read-only", source);
-        check(syscall(SYS_move_mount, tree, "", target, "", K_MOVE_MOUNT_F_EMPTY_PATH | K_MOVE_MOUNT_T_EMPTY_PATH),
-              "attach", path);
-        close(tree);
-    }
+    if (target >= 0 && !fstat(target, &found) && S_ISREG(found.st_mode))
+        done = syscall(SYS_move_mount, tree, "", target, "", K_MOVE_MOUNT_F_EMPTY_PATH | K_MOVE_MOUNT_T_EMPTY_PATH) == 0;
+    int why = errno;
     close(target);
+    close(tree);
+    errno = why;
+    return done;
+}
+
+static void show(int root, const char *path, const char *source, const char *text)
+{
+    check(identity_put(source, text) ? 0 : -1, "make file", source);
+    int tree = identity_tree(source);
+    check(tree, "open", source);
+    check(identity_show(root, path, tree) ? 0 : -1, "attach", path);
 }
 
 /* On the stage, which is this much larger for them: another file system would cost as much as all the rest of them. */
@@ -48,8 +68,6 @@ void mounts_identity(int root, const struct launch_request *request)
 {
     if (!mounts_identity_size(request))
         return;
-    put_file("/machine-id", request->machine_id);
-    put_file("/boot_id", request->boot_id);
-    show(root, "/etc/machine-id", "/machine-id");
-    show(root, "/proc/sys/kernel/random/boot_id", "/boot_id");
+    show(root, MACHINE_ID_PATH, "/machine-id", request->machine_id);
+    show(root, BOOT_ID_PATH, "/boot_id", request->boot_id);
 }

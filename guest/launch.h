@@ -168,6 +168,13 @@ void mounts_open_trees(const struct launch_request *request, struct trees *trees
 void mounts_root(const struct launch_request *request, const struct trees *trees);
 /* identity.c: shows what only this sandbox has. On the stage; `root` is the sandbox's, with its /proc. */
 void mounts_identity(int root, const struct launch_request *request);
+#define MACHINE_ID_PATH "/etc/machine-id"
+#define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
+/* Its parts: a new file of one line; a detached read-only mount of a file, or -1; and that mount, which is used up, over a
+ * file of the sandbox's, if it has one there: without it nobody would read it. False is errno. */
+bool identity_put(const char *path, const char *text);
+int identity_tree(const char *source);
+bool identity_show(int root, const char *path, int tree);
 /* Bytes of the stage that this takes. */
 size_t mounts_identity_size(const struct launch_request *request);
 /* Enters a directory of `root` that must not be a link; makes it if it is missing. */

@@ -8,6 +8,7 @@
 
 #include "frame.h"
 #include "launch.h"
+#include "vmrenew.h"
 #include "vmusage.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@
 #include <time.h>
 
 enum { LATE_MAX = 20, DEVICE_US = 20000, DEVICE_WAITS = 3000 };
-enum { MESSAGE_MACHINE = 3, MESSAGE_USAGE = 4 };
-enum { MACHINE_ENTROPY = 1, MACHINE_CLOCK, MACHINE_IMAGES };
+enum { MESSAGE_MACHINE = 3, MESSAGE_USAGE = 4, MESSAGE_RENEW = 5 };
+enum { MACHINE_ENTROPY = 1, MACHINE_CLOCK, MACHINE_IMAGES, MACHINE_HOSTNAME, MACHINE_ID, MACHINE_BOOT_ID };
 
 #define ENTROPY_MAX 512
 #define K_RNDADDENTROPY 0x40085203
@@ -39,6 +40,7 @@ static struct {
     int launcher;         /* our end of its control socket */
     int status;           /* what it tells of the sandbox */
     int layer;            /* what the sandbox writes to; -1 until it is ready */
+    struct release first; /* its first process, and who that is outside of it */
     pid_t pid;
     int late[LATE_MAX], late_count; /* modules that are to be loaded when it is known whose machine this is */
 } vm = {.control = -1, .channel = -1, .launcher = -1, .status = -1, .layer = -1, .pid = -1};
@@ -273,29 +275,31 @@ static void mount_images(uint64_t count)
     }
 }
 
-/* What differs between machines that are started from one state. */
-static void take_machine(void)
+/* What differs between machines that are started from one state, in a message of that many bytes. */
+static struct vm_identity take_differences(size_t size)
 {
-    size_t size = expect(MESSAGE_MACHINE);
+    struct vm_identity identity = {NULL, NULL, NULL};
     const char *at = message + 1, *end = message + size;
     struct item item;
     int more;
 
     while ((more = item_next(&at, end, &item)) > 0) {
-        if (item.tag == MACHINE_ENTROPY)
-            add_entropy(&item);
-        else if (item.tag == MACHINE_CLOCK)
-            set_clock(item_number(&item));
-        else if (item.tag == MACHINE_IMAGES)
-            mount_images(item_number(&item));
-        else
-            more = -1;
+        switch (item.tag) {
+        case MACHINE_ENTROPY: add_entropy(&item); break;
+        case MACHINE_CLOCK: set_clock(item_number(&item)); break;
+        case MACHINE_IMAGES: mount_images(item_number(&item)); break;
+        case MACHINE_HOSTNAME: identity.hostname = item.value.at; break;
+        case MACHINE_ID: identity.machine_id = item.value.at; break;
+        case MACHINE_BOOT_ID: identity.boot_id = item.value.at; break;
+        default: more = -1;
+        }
         if (more < 0)
             break;
     }
     errno = EPROTO;
     if (more < 0)
         fail("read machine", "");
+    return identity;
 }
 
 static void start_launcher(void)
@@ -378,11 +382,30 @@ static void take_report(void)
     struct cmsghdr *item = CMSG_FIRSTHDR(&words);
     if (item && item->cmsg_type == SCM_RIGHTS)
         memcpy(&vm.layer, CMSG_DATA(item), sizeof vm.layer);
+    if (text[0] == 'R' && size == 1 + (ssize_t)sizeof vm.first)
+        memcpy(&vm.first, text + 1, sizeof vm.first);
     if (text[0] == 'E')
         tell_usage(); /* how it ended: for want of memory? */
     tell(text, (size_t)size);
     if (text[0] == 'E')
         end_machine();
+}
+
+/* A machine that was copied while its sandbox ran is told so: what it was is another one's from here on. */
+static void obey(void)
+{
+    size_t size = next_record();
+    if (message[0] == MESSAGE_USAGE) {
+        tell_usage();
+        return;
+    }
+    errno = EPROTO;
+    if (message[0] != MESSAGE_RENEW)
+        fail("read record", "of another kind");
+    struct vm_identity identity = take_differences(size);
+    if (!vm.first.pid || !vmrenew((pid_t)vm.first.pid, vm.first.id_base, &identity))
+        fail("renew", "");
+    tell("N", 1);
 }
 
 static void serve(void)
@@ -400,10 +423,8 @@ static void serve(void)
             continue;
         if (wait[0].revents)
             take_report();
-        if (wait[1].revents) {
-            expect(MESSAGE_USAGE);
-            tell_usage();
-        }
+        if (wait[1].revents)
+            obey();
         while (read(signals, &taken, sizeof taken) > 0)
             ;
         for (pid_t gone; (gone = waitpid(-1, NULL, WNOHANG | __WALL)) > 0;)
@@ -424,7 +445,7 @@ _Noreturn void vminit_main(void)
     vm.control = open_port(2);
     vmusage_prepare();
     tell("W", 1);
-    take_machine();
+    take_differences(expect(MESSAGE_MACHINE));
     launch();
     serve();
     end_machine();

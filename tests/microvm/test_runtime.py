@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import anyio
+import msgspec
 import pytest
 
 from proofbox.errors import InvalidInput, Refused
@@ -21,6 +23,7 @@ from proofbox.model.template import Template
 from proofbox.runtime import registry
 from proofbox.runtime.reaper import reap
 from proofbox.runtimes.microvm import warm
+from proofbox.runtimes.microvm.runtime import MicrovmHandle
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
 from proofbox.testing.needs import skip_unless_required
@@ -33,6 +36,7 @@ CLIENT = """
 import sys
 import anyio
 from proofbox.model.limits import Limits
+from proofbox.runtimes.microvm.runtime import MicrovmHandle
 from proofbox.sandbox.host import Host
 
 async def main():
@@ -112,6 +116,26 @@ async def test_a_machine_of_a_size_boots_once(
             told += mine
             assert abs(int(now) - time.time()) < 60
     assert len(set(told)) == len(told) == 6
+
+
+async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host, template: Template) -> None:
+    """Told so, a machine has another host name, machine id and boot id, with its sandbox running on as it did."""
+    look = "cat /proc/sys/kernel/hostname /etc/machine-id /proc/sys/kernel/random/boot_id"
+    async with machines.open_sandbox(template, limits=SMALL) as box:
+        before = (await box.run(look)).stdout.split()
+        waiting = await box.start("cat; echo on", stdin=True)
+        handle = box._life.handle  # who copies a machine does this before anybody gets the copy
+        assert isinstance(handle, MicrovmHandle)
+        other = msgspec.structs.replace(box._life.spec, hostname="other", machine_id="1" * 32, boot_id=str(UUID(int=7)))
+        for _ in range(2):
+            await handle.control.renew(other)
+        after = (await box.run(look)).stdout.split()
+        assert after == [other.hostname, other.machine_id, other.boot_id]
+        assert len(before) == 3
+        assert not set(before) & set(after)
+        assert not (await box.run("echo x > /proc/sys/kernel/random/boot_id")).ok
+        await waiting.send_eof()
+        assert (await waiting.wait()).stdout == "on\n"
 
 
 async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: Host, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import anyio
 
 from proofbox.errors import ProtocolViolation
 from proofbox.model.outcome import Usage
+from proofbox.model.spec import SandboxSpec
 from proofbox.runtime.messages import End, Failed, Ready, decode_report, encode_field, encode_number
 from proofbox.wire.frames import WireError, decode_fields
 
@@ -21,6 +22,7 @@ RECORD_MAX: Final = 4096
 """Bytes of a record of the machine's."""
 ENTROPY: Final = 64
 WAITING: Final = b"W"
+RENEWED: Final = b"N"
 
 
 class Kind(IntEnum):
@@ -28,14 +30,18 @@ class Kind(IntEnum):
 
     MACHINE = 3
     USAGE = 4
+    RENEW = 5
 
 
 class Machine(IntEnum):
-    """Tags of MACHINE."""
+    """Tags of MACHINE and RENEW."""
 
     ENTROPY = 1
     CLOCK = 2
     IMAGES = 3
+    HOSTNAME = 4
+    MACHINE_ID = 5
+    BOOT_ID = 6
 
 
 class Counter(IntEnum):
@@ -51,14 +57,18 @@ class Counter(IntEnum):
 
 def encode_machine(images: int) -> bytes:
     """MACHINE: what a machine must not have in common with others that start from the same state."""
-    return b"".join(
-        (
-            bytes([Kind.MACHINE]),
-            encode_field(Machine.ENTROPY, os.urandom(ENTROPY)),
-            encode_number(Machine.CLOCK, time.time_ns()),
-            encode_number(Machine.IMAGES, images),
-        )
-    )
+    return bytes([Kind.MACHINE]) + _moment() + encode_number(Machine.IMAGES, images)
+
+
+def encode_renew(spec: SandboxSpec) -> bytes:
+    """RENEW: the same for a copy of a machine whose sandbox runs, with what the sandbox is called from here on."""
+    named = [(Machine.HOSTNAME, spec.hostname), (Machine.MACHINE_ID, spec.machine_id), (Machine.BOOT_ID, spec.boot_id)]
+    names = b"".join(encode_field(tag, text.encode()) for tag, text in named if text)
+    return bytes([Kind.RENEW]) + _moment() + names
+
+
+def _moment() -> bytes:
+    return encode_field(Machine.ENTROPY, os.urandom(ENTROPY)) + encode_number(Machine.CLOCK, time.time_ns())
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +84,7 @@ class Control:
     counted: Usage = field(default_factory=Usage)
     """The latest counters that came."""
     _asked: int = 0
+    _renewed: bool = False
     _buffer: bytearray = field(default_factory=bytearray)
     _alone: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -104,6 +115,19 @@ class Control:
             except anyio.BrokenResourceError:
                 self._asked = 0
             return self.counted
+
+    async def renew(self, spec: SandboxSpec) -> None:
+        """Makes a copy of a machine another one: its random numbers, its clock, and what its sandbox is called.
+
+        Nobody may use the sandbox before this returns. Raises ``BrokenResourceError`` if the machine is gone, as it is
+        when that fails; ``failed`` says why then.
+        """
+        async with self._alone:
+            self._renewed = False
+            await self.send(encode_renew(spec))
+            while not self._renewed:
+                if not await self._take():
+                    raise anyio.BrokenResourceError
 
     async def drain(self) -> None:
         """Takes in all that came before the machine's end, once it has ended."""
@@ -143,6 +167,8 @@ class Control:
     def _note(self, record: bytes) -> None:
         if record == WAITING:
             self.waiting = True
+        elif record == RENEWED:
+            self._renewed = True
         elif record[:1] == b"U":
             self._asked = max(0, self._asked - 1)
             self.counted = decode_usage(record[1:])
