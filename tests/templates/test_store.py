@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
-from proofbox.templates.store import Store
+from proofbox.model.template import Layer, Template
+from proofbox.templates.store import Store, outdated
 
 HOLD = """
 import sys, time
@@ -47,6 +48,43 @@ def killed(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     with process:
         pass
+
+
+def lying_over(store: Store, name: str, digest: str) -> None:
+    """A template over a directory of the host's, whose digest was that when it was made."""
+    directory = Template(digest=digest, name="host", layers=(Layer("/", "/usr"),), env={}, facts={})
+    store.put_template([], env={}, facts={}, name=name, over=directory)
+
+
+def test_a_template_over_a_host_that_changed_is_in_nobodys_way(store: Store, tree: Path) -> None:
+    """It is listed as what it is, no sandbox is made of it, and it can be removed; the others are as they were."""
+    kept = store.import_directory(tree, "kept")
+    lying_over(store, "old", "sha256:" + "1" * 64)
+    with pytest.raises(StoreFailed, match="packages have changed; make it again"):
+        store.resolve("old")
+    other, old = store.list()
+    assert "packages have changed" in outdated(store, old)
+    assert outdated(store, other) == ""
+    store.collect()
+    assert store.resolve("kept").digest == kept.digest
+    store.close()
+    store.remove("old")
+    assert [one.name for one in store.list()] == ["kept"]
+
+
+def test_a_template_whose_record_is_damaged_can_be_removed(store: Store, tree: Path) -> None:
+    """What else there is can be listed and collected again then, and its layer goes too."""
+    store.import_directory(tree, "kept")
+    (tree / "more").write_text("more")
+    damaged = store.import_directory(tree, "damaged")
+    store.close()
+    (store.home / "templates" / f"{damaged.digest.removeprefix('sha256:')}.json").write_text("{")
+    with pytest.raises(StoreFailed, match="remove it"):
+        store.collect()
+    store.remove("damaged")
+    assert [one.name for one in store.list()] == ["kept"]
+    assert store.collect() == 1
+    assert len(list(store.layers)) == 1
 
 
 def test_an_unknown_name_lists_the_known_ones(store: Store, tree: Path) -> None:

@@ -37,7 +37,8 @@ def list_(as_json: bool) -> None:
         return
     width = max(len(one.name) for one in found)
     for one in found:
-        click.echo(f"{one.name:<{width}}  {one.digest}  {_what(one)}")
+        old = " (out of date: packages of this host have changed)" if store.outdated(kept, one) else ""
+        click.echo(f"{one.name:<{width}}  {one.digest}  {_what(one)}{old}")
 
 
 @template.command("import")

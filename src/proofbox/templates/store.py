@@ -4,7 +4,7 @@
     HOME/templates/<64 hex>.json     a template: its layers by target and digest, environment, directory, user, facts
     HOME/names/<name>                the digest that the name stands for
     HOME/pins/<64 hex>               lock file: held shared by every process that uses it, see ``pins.py``
-    HOME/images, unpacked, steps     what came of an image, a layer of one, a step of a build, see ``memo.py``
+    HOME/images, unpacked, blobs, steps   what came of an image, a layer of one, a step, see ``memo.py``
     HOME/machines/                   images of templates for virtual machines, made by the runtime for these
     HOME/making/                     what is being made; swept when its maker is dead
     HOME/host.json, host.lock        the built-in ``host`` template, see ``host.py``
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -35,6 +36,8 @@ from proofbox.templates.memo import Memo
 from proofbox.templates.pins import Pins
 from proofbox.templates.tar import unpack_tar
 from proofbox.templates.unpack import Notes, copy_directory
+
+log = logging.getLogger("proofbox.templates")
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -67,6 +70,9 @@ class Store:
         if found is None:
             self.pins.drop(digest)
             raise UnknownTemplate(name, self._known())
+        if why := outdated(self, found):
+            self.pins.drop(digest)
+            raise StoreFailed(f"template {name!r} {why}; make it again")
         return found
 
     def put_layer(self, fill: Callable[[Path], Notes], *, read_back: bool = False) -> str:
@@ -173,7 +179,8 @@ class Store:
         return tuple(template for template in found if template is not None)
 
     def remove(self, name: str) -> None:
-        """Removes a name, and with its last one the template and the layers that nothing else needs.
+        """Removes a name, and with its last one the template and the layers that nothing else needs. What is written
+        of it may be out of date, or unreadable.
 
         Raises ``UnknownTemplate``; ``InvalidInput`` if a live process has it pinned, or if it is given by its digest
         and has a name; everything is as it was then. Safe to repeat.
@@ -181,9 +188,7 @@ class Store:
         if name == host.NAME:
             raise InvalidInput(f"template {name!r} is made of this host and cannot be removed")
         digest = self._digest_of(name)
-        found = self._load(digest, name)
-        if found is None:
-            raise UnknownTemplate(name, self._known())
+        layers = self._layers_of(digest, name)
         by_digest = DIGEST.fullmatch(name) is not None
         others = [known for known in self._known() if known != name and self._digest_of(known) == digest]
         if by_digest and others:
@@ -196,9 +201,9 @@ class Store:
                 raise InvalidInput(f"template {name!r}: a live process uses it; end that one first")
             if not by_digest:
                 self._name_file(name).unlink(missing_ok=True)
-            if digest not in self._needed():  # another name may have come meanwhile
+            if layers is None or digest not in self._needed():  # another name may have come meanwhile
                 self._forget(digest)
-        for layer in {layer.digest for layer in found.layers if layer.digest}:
+        for layer in layers or ():
             self._remove_layer(layer)
 
     def collect(self) -> int:
@@ -305,20 +310,19 @@ class Store:
             return None
         except (OSError, msgspec.MsgspecError) as error:
             raise StoreFailed(f"template {name!r}: {file}: {error}; remove it and import it again") from error
-        self._check_bottom(stored, name)
         placed = self._placed(stored)
         return placed if DIGEST.fullmatch(name) else msgspec.structs.replace(placed, name=name)
 
-    def _check_bottom(self, template: Template, name: str) -> None:
-        """Directories of the host's are not the store's: what lies over them is good while they are as they were."""
-        if template.name == host.NAME or all(layer.digest for layer in template.layers):
-            return
-        now = self._host().digest
-        if template.facts.get(OVER) != now:
-            raise StoreFailed(
-                f"template {name!r} lies over this host as {template.facts.get(OVER)}, and that is {now} now: "
-                "packages have changed; make it again"
-            )
+    def _layers_of(self, digest: str, name: str) -> set[str] | None:
+        """None if that cannot be read any more; `gc` finds them."""
+        try:
+            found = self._load(digest, name)
+        except StoreFailed as broken:
+            log.warning("%s", broken)
+            return None
+        if found is None:
+            raise UnknownTemplate(name, self._known())
+        return {layer.digest for layer in found.layers if layer.digest}
 
     def _placed(self, template: Template) -> Template:
         """With the host paths of its layers."""
@@ -357,6 +361,16 @@ def _over_facts(over: Template) -> dict[str, str]:
         OVER: over.facts.get(OVER, over.digest),
         OVER_LAYERS: over.facts.get(OVER_LAYERS, str(len(over.layers))),
     }
+
+
+def outdated(store: Store, template: Template) -> str:
+    """Why no sandbox can be made of it any more; empty if one can. Directories of the host's are not the store's: what
+    lies over them is good while they are as they were.
+    """
+    if template.name == host.NAME or all(layer.digest for layer in template.layers):
+        return ""
+    now, then = store.resolve(host.NAME).digest, template.facts.get(OVER)
+    return "" if then == now else f"lies over this host as {then}, and that is {now} now: packages have changed"
 
 
 def check_name(name: str) -> None:
