@@ -107,7 +107,7 @@ class Forking:
             yield children
 
     async def snapshot(self, name: str | None = None) -> Template:
-        """Its file system as it is now as a template, in this host's store; durable when this returns.
+        """Its file system as it is now as a template, in this host's store; durable, and read back, when this returns.
 
         Any sandbox can be made of it, as often as wanted; with a ``name`` by that name, else by its digest or with the
         value. What it holds over this sandbox's template is one layer; a snapshot of a sandbox of it lies over it. A
