@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -15,6 +14,7 @@ from proofbox.errors import Refused
 from proofbox.host.idmap import LOWEST, find_ids
 from proofbox.runtimes.microvm import vmm
 from proofbox.runtimes.microvm.accel import NO_FILES
+from proofbox.runtimes.microvm.kernel import find_kernel
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu, find_qemu
 from proofbox.runtimes.microvm.vmm import Confined, Vmm
@@ -92,14 +92,13 @@ def qemu() -> Qemu:
 @pytest.fixture(scope="session")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A kernel and no file beside it: it panics when it looks for its first program, and then stands still."""
-    kernels = sorted(
-        Path("/boot").glob("vmlinuz-*"), key=lambda path: [int(each) for each in re.findall(r"\d+", path.name)]
-    )
-    if not kernels:
-        skip_unless_required("microvm", Refused("microvm", ("no kernel (apt install linux-image-cloud-amd64)",)))
+    try:
+        kernel = find_kernel()
+    except Refused as refused:
+        skip_unless_required("microvm", refused)
     place = tmp_path_factory.mktemp("machine")
     (place / "initramfs").write_bytes(NO_FILES)
-    return Machine(kernels[-1], place / "initramfs", "console=ttyS0 quiet tsc_early_khz=2600000", 128 << 20)
+    return Machine(kernel.image, place / "initramfs", "console=ttyS0 quiet tsc_early_khz=2600000", 128 << 20)
 
 
 def confined() -> Confined:
