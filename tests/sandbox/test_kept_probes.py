@@ -189,6 +189,18 @@ async def test_a_quick_probe_is_not_kept(process: Next, monkeypatch: pytest.Monk
     assert again.asked == 1
 
 
+async def test_what_is_too_old_is_removed(process: Next) -> None:
+    """What nobody asks for any more does not stay: the next answer that is kept clears it away."""
+    process()
+    await registry.probe(NAME)
+    old = state_dir() / "probes" / "another"
+    old.write_bytes(b"{}")
+    os.utime(old, (1, 1))
+    process()
+    await registry.probe(NAME, fresh=True)
+    assert [path.name for path in old.parent.iterdir()] == [NAME]
+
+
 async def test_nobody_elses_word_is_taken(process: Next) -> None:
     """A file or directory that others can write, or that is theirs, is no answer; nor is a link, nor junk."""
     process()

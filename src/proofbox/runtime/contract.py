@@ -127,7 +127,7 @@ class CanRecall(Protocol):
 
     def rests_on(self) -> Sequence[str]:
         """The files and devices that the answer depends on, beside what it depends on at every runtime: programs,
-        kernels, ``/dev/kvm``. Whatever happens to one of them, it is asked anew.
+        kernels, ``/dev/kvm``. Whatever happens to one of them, it is asked anew. May block for some tenths of a second.
         """
         ...
 

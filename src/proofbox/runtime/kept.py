@@ -74,6 +74,15 @@ def keep(name: str, facts: str, probe: Probe) -> None:
         with open(making, "xb", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
             file.write(msgspec.json.encode(kept))
         making.rename(path)
+        _sweep(path.parent)
+
+
+def _sweep(directory: Path) -> None:
+    """Removes what is too old to be believed: of runtimes that are asked for no more."""
+    for path in directory.iterdir():
+        with suppress(FileNotFoundError):
+            if time.time() - path.lstat().st_mtime > LONGEST:
+                path.unlink()
 
 
 def drop(name: str) -> None:

@@ -133,7 +133,7 @@ async def _asked(name: str, fresh: bool) -> Probe:
     recalling = asked if isinstance(asked, CanRecall) else None
     if recalling is None:
         return await asked.probe()
-    facts = await anyio.to_thread.run_sync(kept.facts, recalling.rests_on())
+    facts = await anyio.to_thread.run_sync(lambda: kept.facts(recalling.rests_on()))
     known = None if fresh else await anyio.to_thread.run_sync(kept.recall, name, facts)
     if known is not None:
         recalling.recall(known)

@@ -50,6 +50,18 @@ def confined(groups: Sequence[str], base: int) -> Confined:
     return Confined(tuple(groups), LENT_USER if ids.namespace >= 0 else 0, ids.namespace)
 
 
+def files() -> tuple[str, ...]:
+    """What a machine is made of on this host, for who wants to know when it changes. Empty where something is missing.
+
+    Runs some programs for some milliseconds: use a thread.
+    """
+    try:
+        qemu, kernel = _find()
+    except Refused:
+        return ()
+    return (*qemu.shown, str(kernel.image), str(kernel.modules), str(accel.DEVICE))
+
+
 def _find() -> tuple[Qemu, Kernel]:
     missing: list[str] = []
     qemu = find_qemu()

@@ -12,6 +12,7 @@ from proofbox.errors import CreateFailed, ProofboxError, Refused
 from proofbox.host.cgroup import Place
 from proofbox.host.owner import Owner
 from proofbox.host.remedies import explain
+from proofbox.host.room import NAMESPACES, Takes
 from proofbox.model.limits import MIB, LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -21,6 +22,18 @@ from proofbox.runtimes.microvm.parts import Parts
 DEADLINE_S: Final = 90.0
 """Emulated, on a busy host, a boot takes seconds; one that hangs must not hang us."""
 DIRECTORY: Final = "microvm-probe"
+TAKES: Final = Takes(
+    files=5,
+    all_files=64,
+    tasks=12,
+    per_command=0,
+    namespaces=tuple((kind, 1) for kind in NAMESPACES if kind != "user"),
+    memory=16 * MIB,
+    watches=0,
+    inodes=16,
+)
+"""Measured over 3 machines that went on from a saved state: 4 descriptors here, 34 open files, 3 processes, 7 threads,
+10.4 MiB. What runs inside takes nothing more of the host but memory."""
 EMULATED: Final = (
     "its processor is emulated ({why}): programs run several times slower, and QEMU's emulator is not made to hold "
     "what attacks it; so it is taken only where it is asked for by name, and is not of level 'vm'"
@@ -65,6 +78,7 @@ async def probe(runtime: Maker, owner: Owner, place: Place, enforces: frozenset[
         missing=missing,
         notes=_notes(parts, place, enforces),
         facts=_facts(parts),
+        takes=TAKES,
     )
 
 

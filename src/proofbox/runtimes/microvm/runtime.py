@@ -31,7 +31,7 @@ from proofbox.runtimes.microvm import image, inside, probe, vmm
 from proofbox.runtimes.microvm.control import Control
 from proofbox.runtimes.microvm.initramfs import make_initramfs
 from proofbox.runtimes.microvm.machine import Machine
-from proofbox.runtimes.microvm.parts import Parts, confined, find_parts
+from proofbox.runtimes.microvm.parts import Parts, confined, files, find_parts
 from proofbox.runtimes.microvm.ports import open_ports
 from proofbox.runtimes.microvm.warm import Warm
 from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
@@ -103,8 +103,21 @@ class MicrovmHandle:
             self.machine.close()
 
 
+class _Recalled:
+    """What its probe, which boots a machine, rests on."""
+
+    __slots__ = ()
+
+    def rests_on(self) -> tuple[str, ...]:
+        """QEMU with its libraries and firmware, the kernel and its modules, the device of hardware support."""
+        return files()
+
+    def recall(self, probe: Probe) -> None:
+        """Nothing of it is needed to make a sandbox: which accelerator works here is known by itself."""
+
+
 @dataclass(slots=True)
-class MicrovmRuntime:
+class MicrovmRuntime(_Recalled):
     """See the module. Safe to use from several event loops, one after the other."""
 
     owner: Owner
