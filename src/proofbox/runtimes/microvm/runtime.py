@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ import msgspec
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.cgroup_room import claim_place
+from proofbox.host.home import data_home, private_directory, workshop
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind, Limits
@@ -77,6 +79,14 @@ class MicrovmHandle:
     asked: bool = False
     booted: Usage = field(default_factory=Usage)
     """What the machine had used when its sandbox was ready: its boot is not the sandbox's doing."""
+    own: ExitStack = field(default_factory=ExitStack)
+    """Where images of its own are, beside the store's: they may be large, and an owner's directory lies in memory."""
+
+    def own_image(self, sources: Sequence[str]) -> Path:
+        """An image that no other sandbox uses. Blocks; raises as ``make_image``."""
+        place = self.own.enter_context(workshop(private_directory(data_home()) / "making"))
+        image.make_image(place / "own.erofs", sources)
+        return place / "own.erofs"
 
     async def last_words(self) -> str:
         """Why its machine ended before the sandbox stood: what came on the channel, or that nobody said why."""
@@ -211,12 +221,10 @@ class MicrovmRuntime(_Recalled):
 
     async def _start(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template, parts: Parts) -> None:
         """Its images and its process."""
-        made = [await _in_thread(lambda: self._image(handle, template))]
+        made = [await _image(handle, template)]
         if spec.volumes:
-            volumes = handle.directory / "volumes.erofs"
             sources = [volume.source for volume in spec.volumes]
-            await _in_thread(lambda: image.make_image(volumes, sources))
-            made.append(volumes)
+            made.append(await anyio.to_thread.run_sync(handle.own_image, sources))
         machine = Machine(
             kernel=parts.kernel.image,
             initramfs=await _in_thread(lambda: make_initramfs(parts.kernel, image.machines())),
@@ -233,14 +241,6 @@ class MicrovmRuntime(_Recalled):
         finally:
             handle.close_far()
         handle.control.waiting = state is not None  # it was, when it was saved
-
-    @staticmethod
-    def _image(handle: MicrovmHandle, template: Template) -> Path:
-        if template.digest:
-            return image.template_image(template)
-        path = handle.directory / "template.erofs"
-        image.make_image(path, [layer.source for layer in template.layers])
-        return path
 
     async def _launch(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template) -> None:
         """Waits for its init, and for the sandbox to stand."""
@@ -318,7 +318,8 @@ class MicrovmRuntime(_Recalled):
                 for group in mine.plan.directories:
                     cgroup_apply.kill(group)
                 await anyio.sleep(_PAUSE_S)
-        await _in_thread(lambda: shutil.rmtree(mine.directory, ignore_errors=True))
+        await anyio.to_thread.run_sync(mine.own.close)
+        shutil.rmtree(mine.directory, ignore_errors=True)
         self._bases.discard(mine.base)
         if late.cancelled_caught:
             raise SandboxLost(f"sandbox {mine.id}: its control groups {mine.plan.directories} stay busy", "host")
@@ -364,6 +365,13 @@ def _since(now: float | None, before: float | None) -> float | None:
 async def _in_thread(function: Callable[[], T]) -> T:
     """What is made in it is whole or not there: cancelled, it goes on, and nobody waits."""
     return await anyio.to_thread.run_sync(function, abandon_on_cancel=True)
+
+
+async def _image(handle: MicrovmHandle, template: Template) -> Path:
+    """The template's, which the next sandbox of it finds, also if this one is cancelled. The probe's has no digest."""
+    if template.digest:
+        return await _in_thread(lambda: image.template_image(template))
+    return await anyio.to_thread.run_sync(handle.own_image, [layer.source for layer in template.layers])
 
 
 async def _until(handle: MicrovmHandle, done: Callable[[], bool]) -> None:
