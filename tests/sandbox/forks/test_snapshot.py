@@ -71,6 +71,39 @@ async def test_the_top_directory_itself_may_be_anothers(host: Host) -> None:
         assert await output(box, "stat -c '%a %u %g' /") == "711 7 8"
 
 
+HANDS_DOWN = r"""
+import os, struct
+os.chmod('/w', 0o2775)
+entries = [(1, 7), (4, 5), (0x20, 0)]
+value = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', tag, bits, 0xffffffff) for tag, bits in entries)
+try: os.setxattr('/w', 'system.posix_acl_default', value)
+except OSError: pass  # files in memory have none, in a kernel that was built so
+"""
+"""A directory that gives its group and an access list to what is made in it."""
+
+
+async def test_what_is_copied_below_a_directory_takes_nothing_from_it(host: Host) -> None:
+    """Where two layers become one the upper one's directory is there first; what the lower has in it is as it was."""
+    look = (
+        "import os\n"
+        "for path in ('/w', '/w/f', '/w/sub', '/w/sub/g'):\n"
+        "    found = os.stat(path)\n"
+        "    print(path, oct(found.st_mode), found.st_uid, found.st_gid,\n"
+        "          [(name, os.getxattr(path, name)) for name in os.listxattr(path)])"
+    )
+    async with host.open_sandbox() as box:
+        await output(box, "mkdir -p /w/sub; touch /w/f /w/sub/g; chmod 604 /w/f; chmod 705 /w/sub")
+        await box.freeze()
+        async with box.fork() as (child,):
+            await output(child, "chgrp 8 /w 2>/dev/null || true")
+            await output(child, f'python3 -c "{HANDS_DOWN}"; touch /w/new')
+            wanted = (await child.run(["python3", "-c", look])).stdout
+            assert "/w/sub 0o40705" in wanted
+            template = await child.snapshot()
+    async with host.open_sandbox(template) as box:
+        assert (await box.run(["python3", "-c", look])).stdout == wanted
+
+
 async def test_a_snapshot_that_is_not_on_the_disk_as_it_was_written_is_no_template(
     host: Host, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
