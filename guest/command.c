@@ -143,7 +143,7 @@ static void close_control(struct stream *s)
 /* Opens what the command needs and forks its supervisor. 0, or -1 with errno and the step that failed. */
 static int fork_supervisor(struct stream *s, struct run *run, const char **step)
 {
-    struct ends ends = {.control = -1, .in = -1, .out = -1, .err = -1, .channel = -1, .signals = guest.signals, .fresh = 1};
+    struct ends ends = {.control = -1, .in = -1, .out = -1, .err = -1, .channel = -1, .fresh = 1};
     int failed = open_all(s, run, &ends, step);
     if (!failed) {
         /* A raw clone: no handlers, no locks, we have one thread. */

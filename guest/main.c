@@ -1,6 +1,8 @@
 /* One program with several faces, chosen by its first argument. */
+#include "frame.h"
 #include "guest.h"
 #include "imagetree.h"
+#include "kernel.h"
 #include "launch.h"
 #include "layers.h"
 #include "ocienter.h"
@@ -8,6 +10,7 @@
 #include "vmenter.h"
 #include "vminit.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,14 +33,29 @@ static int parse_fd(const char *text)
     return fd;
 }
 
-/* guest FD [unisolated]: serve the protocol on an inherited descriptor. */
+/* guest FD [unisolated] [proof] [processes COUNT]: serve the protocol on an inherited descriptor; first find out whether this
+ * kernel does what that takes; with so many processes at most, where the kernel is gVisor. What fails is told as FATAL. */
 static int guest_face(int argc, char **argv)
 {
-    int fd = argc > 1 ? parse_fd(argv[1]) : -1;
+    int fd = argc > 1 ? parse_fd(argv[1]) : -1, unisolated = 0;
+    const char *lacks = NULL, *most = NULL;
     if (fd < 0)
         return 2;
     signals_default();
-    guest_main(fd, argc > 2 && strcmp(argv[2], "unisolated") == 0);
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], "unisolated") == 0)
+            unisolated = 1;
+        else if (strcmp(argv[i], "proof") == 0)
+            lacks = kernel_lacks();
+        else if (strcmp(argv[i], "processes") == 0 && i + 1 < argc)
+            most = argv[++i];
+    if (lacks)
+        send_fatal(fd, "the kernel inside", lacks, 0);
+    else if (most && kernel_limit_processes(most))
+        send_fatal(fd, "limit processes to", most, errno);
+    else
+        guest_main(fd, unisolated);
+    return 1;
 }
 
 /* launcher FD [USERNS]: make native sandboxes, as asked for on an inherited socket; as root of that user namespace. */

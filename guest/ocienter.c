@@ -41,16 +41,16 @@ struct layer {
 };
 
 static struct {
-    const char *bundle, *stage, *size, *inodes;
+    const char *bundle, *stage, *size, *inodes, *directory;
     long ids;
-    int userns, status;
+    int userns, status, at;
     struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
     int frozen[FROZEN_MAX]; /* detached mounts of what other sandboxes wrote */
     long frozen_ids[FROZEN_MAX]; /* what their owners count from */
     const char *groups[GROUPS_MAX];
     int layer_count, volume_count, group_count, frozen_count;
     char **program;
-} plan = {.userns = -1, .status = -1};
+} plan = {.userns = -1, .status = -1, .at = CHANNEL};
 
 static void add_layer(struct layer *layers, int *count, const char *target, const char *source)
 {
@@ -78,6 +78,10 @@ static void read_option(const char *name, const char *value, const char **target
         plan.stage = value;
     else if (!strcmp(name, "ids"))
         plan.ids = atol(value);
+    else if (!strcmp(name, "at"))
+        plan.at = atoi(value);
+    else if (!strcmp(name, "directory"))
+        plan.directory = value;
     else if (!strcmp(name, "userns"))
         plan.userns = atoi(value);
     else if (!strcmp(name, "size"))
@@ -298,6 +302,22 @@ static void refuse_links(void)
         }
 }
 
+/* What is mounted from the root itself must be in it: a link of the template's would lead to the host's. */
+static void make_directory(const char *path)
+{
+    char place[4200];
+    struct stat found;
+    snprintf(place, sizeof place, "rootfs%s", path);
+    if (mkdir(place, 0700) == 0) {
+        check(chown(place, (uid_t)plan.ids, (gid_t)plan.ids), "own", path);
+        check(chmod(place, 01777), "own", path);
+    }
+    if (lstat(place, &found) < 0 || !S_ISDIR(found.st_mode)) {
+        errno = ENOTDIR;
+        fail("mount the template's", path);
+    }
+}
+
 /* The bundle is seen at the stage: a short path, which the sandbox's ids may walk wherever the bundle lies. */
 static void mount_root(void)
 {
@@ -319,6 +339,8 @@ static void mount_root(void)
             first = i;
         }
     refuse_links();
+    if (plan.directory)
+        make_directory(plan.directory);
 }
 
 /*
@@ -345,7 +367,8 @@ static _Noreturn void run_program(int complaint)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     check(pipe2(nothing, O_CLOEXEC), "make pipe", "");
-    if (dup2(nothing[0], 0) < 0 || dup2(complaint, 1) < 0 || dup2(complaint, 2) < 0 || fcntl(CHANNEL, F_SETFD, 0) < 0)
+    if (dup2(plan.at ? nothing[0] : CHANNEL, 0) < 0 || dup2(complaint, 1) < 0 || dup2(complaint, 2) < 0 ||
+        fcntl(CHANNEL, F_SETFD, plan.at ? 0 : FD_CLOEXEC) < 0)
         fail("duplicate", "descriptors");
     if (syscall(SYS_close_range, CHANNEL + 1, ~0u, 0) < 0)
         fail("close", "descriptors");
@@ -391,7 +414,7 @@ int ocienter_main(int count, char **words)
     die_with_parent(); /* again: becoming root in a namespace changed the credentials */
     mount_root();
     int code = run_in_pid_namespace(init, complaint, sizeof complaint);
-    if (code == 1 && complaint[0])
+    if ((code == 1 || code == 128) && complaint[0])
         send_fatal(CHANNEL, plan.program[0], complaint, 0); /* 1 and words is the runtime's own failure: the guest ends with other codes, and silently */
     return code;
 }

@@ -6,6 +6,7 @@
  * proofbox-guest oci-enter OPTION... -- PROGRAM ARG...
  *
  *   channel FD             first: the guest's channel; becomes descriptor 3
+ *   at FD                  where PROGRAM finds it instead: 0, where PROGRAM hands no others on
  *   bundle DIR             the OCI bundle: rootfs/, layer/, lower/, volume/ are empty directories in it
  *   stage DIR              a directory of the host where PROGRAM sees the bundle
  *   ids BASE               0: those of a user namespace that we are root of; else ids from BASE on, 65,536 of them
@@ -19,6 +20,7 @@
  *   frozen FD:BASE         a frozen layer: a detached mount of what another sandbox wrote, whose owners count from BASE
  *   status FD              a SOCK_SEQPACKET socket that is sent one "L", with a detached mount of the writable layer: of
  *                          the directory that has 0 for what is written over the first target, 1 for the second, ...
+ *   directory PATH         has to be one in the root, and no link; made if it is missing, for everybody to write
  *   volume DIR             shown read-only at STAGE/volume/N, counted from 0
  *
  * Ends when PROGRAM ends, with its status, after every process of the sandbox is

@@ -48,8 +48,7 @@ static void make(u8 fresh)
         return;
     if (!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) && !pipe2(out, O_CLOEXEC) && !pipe2(err, O_CLOEXEC) &&
         !fcntl(out[0], F_SETFL, O_NONBLOCK) && !fcntl(err[0], F_SETFL, O_NONBLOCK)) {
-        struct ends ends = {.control = control[1], .in = guest.null, .out = out[1], .err = err[1], .channel = -1,
-                            .signals = guest.signals, .fresh = fresh};
+        struct ends ends = {.control = control[1], .in = guest.null, .out = out[1], .err = err[1], .channel = -1, .fresh = fresh};
         long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (pid == 0)
             spare_main(&ends, spare.user);

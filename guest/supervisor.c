@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -45,15 +46,16 @@ void send_failed(int control, const char *step, int err)
 
 void keep_only(const struct ends *ends)
 {
-    int keep[] = {ends->control, ends->in, ends->out, ends->err, ends->channel, ends->signals, tree_proc()};
+    int keep[] = {ends->control, ends->in, ends->out, ends->err, ends->channel, tree_proc()};
     unsigned next = 4;
     for (;;) {
         unsigned first = ~0U;
         for (size_t i = 0; i < sizeof keep / sizeof *keep; i++)
             if (keep[i] >= 0 && (unsigned)keep[i] >= next && (unsigned)keep[i] < first)
                 first = (unsigned)keep[i];
-        if (first > next && syscall(SYS_close_range, next, first == ~0U ? ~0U : first - 1, 0) && errno == ENOSYS)
-            for (unsigned fd = next; fd < first && fd < 65536; fd++)
+        unsigned last = first == ~0U ? INT_MAX : first - 1; /* gVisor takes no higher number for a descriptor's */
+        if (first > next && syscall(SYS_close_range, next, last, 0))
+            for (unsigned fd = next; fd <= last && fd < 65536; fd++)
                 close((int)fd);
         if (first == ~0U)
             return;
@@ -275,9 +277,20 @@ static void obey(struct supervisor *s)
         kill(s->pid, order.signal);
 }
 
+/* The guest's tells of the guest's signals in gVisor, whoever reads it. */
+static int own_signals(void)
+{
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    return signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 static _Noreturn void supervise(struct run *run, struct ends *ends)
 {
-    struct supervisor s = {.control = ends->control, .signals = ends->signals};
+    struct supervisor s = {.control = ends->control, .signals = own_signals()};
+    if (s.signals < 0)
+        send_failed(s.control, "signalfd", errno);
     start(&s, run, ends);
     for (u8 told = 0;;) {
         int empty = reap(&s);

@@ -36,7 +36,7 @@ struct order {
 
 /* The descriptors that the child has; -1 where there is none. All close-on-exec and above 3. */
 struct ends {
-    int control, in, out, err, channel, signals;
+    int control, in, out, err, channel;
     u8 terminal; /* in, out and err are one terminal */
     u8 fresh;    /* made for this command or the first: the guest waits for nothing from it while a short one runs */
 };
