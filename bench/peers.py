@@ -73,20 +73,25 @@ def _root(folder: str) -> Path:
     return root
 
 
+def bundle(binary: str, folder: str) -> None:
+    """That OCI runtime's own default spec, running ``true`` over the host's /usr."""
+    subprocess.run([binary, "spec"], cwd=folder, check=True)
+    file = Path(folder) / "config.json"
+    config = json.loads(file.read_text())
+    config["process"].update(terminal=False, args=[TRUE])
+    config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
+    config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
+    file.write_text(json.dumps(config))
+    _root(folder)
+
+
 def crun(count: int) -> list[float]:
     """Milliseconds of each of ``count`` containers of crun's default spec over the host's /usr; none without crun."""
     binary = shutil.which("crun")
     if binary is None:
         return []
     with tempfile.TemporaryDirectory(prefix="bench-crun-") as folder:
-        subprocess.run([binary, "spec"], cwd=folder, check=True)
-        file = Path(folder) / "config.json"
-        config = json.loads(file.read_text())
-        config["process"].update(terminal=False, args=[TRUE])
-        config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
-        config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
-        file.write_text(json.dumps(config))
-        _root(folder)
+        bundle(binary, folder)
         name = f"bench-{os.getpid()}-@N"
         return _in_loop(count, folder, binary, "--cgroup-manager=disabled", "run", "--bundle", folder, name)
 

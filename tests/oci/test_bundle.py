@@ -13,16 +13,17 @@ from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec, Volume
 from proofbox.runtimes.oci import bundle
 from proofbox.runtimes.oci.config import GUEST, Confined, bundle_config
+from proofbox.runtimes.oci.programs import MAKES
 from proofbox.runtimes.oci.proof import no_program
 
 CONFINED = Confined(("CAP_CHOWN",), ("/proc/kcore",), ("/proc/sys",), {"defaultAction": "SCMP_ACT_ERRNO"})
 
 
-def config(base: int | None = 0x2000_0000, **asked: Any) -> dict[str, Any]:
+def config(base: int | None = 0x2000_0000, make: str = "crun", **asked: Any) -> dict[str, Any]:
     """A configuration of a sandbox with these extras."""
     spec = SandboxSpec(id="box", template="t", limits=Limits(), **asked)
     mapped = None if base is None else Ids(full=True, uid=0, gid=0).map_of(base)
-    return bundle_config(spec, "/mnt", mapped, [GUEST, "/data"], CONFINED)
+    return bundle_config(spec, "/mnt", mapped, [GUEST, "/data"], CONFINED, MAKES[make])
 
 
 def kinds(made: dict[str, Any]) -> set[str]:
@@ -58,6 +59,21 @@ def test_no_mount_of_a_sandbox_shows_the_host_writable() -> None:
     assert set(bound) == {"/dev/shm", GUEST, "/data"}
     assert all("ro" in options for target, options in bound.items() if target != "/dev/shm")
     assert all({"nosuid", "nodev"} <= set(options) for options in bound.values())
+
+
+def test_a_kernel_of_its_own_gets_what_another_needs_not() -> None:
+    """runsc: the channel as standard input, no filter (it is too long for it), /tmp from the layer; the guest is told
+    the limit on processes.
+    """
+    made = config(make="runsc")
+    assert made["process"]["args"] == [GUEST, "guest", "0"]
+    assert "seccomp" not in made["linux"]
+    bound = {mount["destination"]: mount["source"] for mount in made["mounts"] if mount["type"] == "bind"}
+    assert bound["/tmp"] == "/mnt/rootfs/tmp"
+    spec = SandboxSpec(id="box", template="t", limits=Limits(processes=10))
+    limited = bundle_config(spec, "/mnt", None, [], CONFINED, MAKES["runsc"], proof=True)
+    assert limited["process"]["args"] == [GUEST, "guest", "0", "proof", "processes", "26"]
+    assert config()["process"]["args"] == [GUEST, "guest", "3"]
 
 
 def test_with_one_id_no_other_is_named() -> None:

@@ -126,6 +126,7 @@ def _entry(name: str, probe: Probe, seconds: float, concurrency: int | None) -> 
         users=probe.users,
         missing=items(probe.missing),
         notes=probe.notes,
+        differs=probe.differs,
         facts=probe.facts,
         seconds=seconds,
         holds=min((room.holds for room in found if room.hard), default=None),

@@ -66,6 +66,7 @@ class RuntimeFindings(msgspec.Struct, frozen=True, kw_only=True):
     users: bool = False
     missing: tuple[Item, ...] = ()
     notes: tuple[str, ...] = ()
+    differs: dict[str, str] = {}
     facts: dict[str, str] = {}
     seconds: float
     holds: int | None = None
@@ -149,7 +150,9 @@ def _users(entry: RuntimeFindings) -> str:
 
 
 def _notes(entry: RuntimeFindings) -> list[str]:
-    return [line for note in entry.notes for line in _said("note", note)]
+    differs = [f"{subject}: {why}" for subject, why in entry.differs.items()]
+    said = [("note", note) for note in entry.notes] + [("not as Linux", each) for each in differs]
+    return [line for word, text in said for line in _said(word, text)]
 
 
 def _room(entry: RuntimeFindings, concurrency: int | None) -> list[str]:

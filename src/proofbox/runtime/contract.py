@@ -58,6 +58,10 @@ class Probe:
     """Each sandbox has the machine id and the boot id of its spec."""
     by_name_only: bool = False
     """Never chosen for a level, only where somebody asks for it by its name: its notes say why."""
+    fatal: frozenset[LimitKind] = frozenset()
+    """Limits that end the whole sandbox, where at other runtimes they end or refuse one process in it."""
+    differs: dict[str, str] = field(default_factory=dict)
+    """What is not as on Linux for programs inside, by subject: ``first process``, ``status``, ..."""
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
     """What is weaker or absent here without being fatal, each with its reason: limits that are not enforced, ids,
@@ -78,6 +82,8 @@ class Ended:
     status: int | None
     oom: bool
     asked: bool
+    crowded: bool = False
+    """It had a kernel of its own, which could not go on without a process that this host refused it."""
 
 
 @runtime_checkable

@@ -54,7 +54,7 @@ def recall(name: str, facts: str) -> Probe | None:
     us to trust. Blocks.
     """
     try:
-        data = _read(_directory() / name)
+        data = _read(_file(name))
         kept = msgspec.json.decode(data, type=_Kept)
     except (OSError, StoreFailed, msgspec.MsgspecError, UnicodeError):
         return None
@@ -68,8 +68,8 @@ def keep(name: str, facts: str, probe: Probe) -> None:
     """
     kept = _Kept(name=name, facts=facts, at=time.time(), probe=probe)
     with suppress(OSError, StoreFailed):
-        path = _directory() / name
-        making = path.with_name(f".{name}.new")
+        path = _file(name)
+        making = path.with_name(f".{path.name}.new")
         making.unlink(missing_ok=True)  # of one that was killed, or is writing the same at this moment
         with open(making, "xb", opener=lambda file, flags: os.open(file, flags, 0o600)) as file:
             file.write(msgspec.json.encode(kept))
@@ -88,7 +88,12 @@ def _sweep(directory: Path) -> None:
 def drop(name: str) -> None:
     """Forgets what is kept. Idempotent."""
     with suppress(OSError, StoreFailed):
-        (_directory() / name).unlink(missing_ok=True)
+        _file(name).unlink(missing_ok=True)
+
+
+def _file(name: str) -> Path:
+    """A name may hold a path."""
+    return _directory() / name.replace("/", "%")
 
 
 def facts(rests_on: Sequence[str]) -> str:

@@ -2,7 +2,8 @@
 
 Names come from three places, the first one that has a name wins: ``register`` in this process, Proofbox's own, the
 entry point group ``proofbox.runtimes`` of other packages (two of them with one name are an error). What a name leads to
-is called with this process's ``Owner`` and gives a ``Runtime``.
+is called with this process's ``Owner`` and gives a ``Runtime``. A name like ``oci:/path`` leads to what
+``oci`` leads to, called with what follows the colon as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from time import perf_counter
@@ -37,8 +39,12 @@ BUILT_IN: Final[dict[str, tuple[Level, str]]] = {
     "crun": ("container", "proofbox.runtimes.oci:crun"),
     "runc": ("container", "proofbox.runtimes.oci:runc"),
     "microvm": ("vm", "proofbox.runtimes.microvm:MicrovmRuntime"),
+    "runsc": ("user-kernel", "proofbox.runtimes.oci:runsc"),
 }
 """Best first within a level."""
+
+TAKES_MORE: Final = frozenset({"oci"})
+"""Names that may be followed by a colon and more."""
 
 _explicit: Final[dict[str, Factory]] = {}
 
@@ -256,6 +262,13 @@ def _package(point: EntryPoint) -> str:
 def _factory(name: str) -> Factory:
     if name in _explicit:
         return _explicit[name]
+    base, mark, more = name.partition(":")
+    if mark and base in TAKES_MORE:
+        return partial(_loaded_factory(base), binary=more)
+    return _loaded_factory(name)
+
+
+def _loaded_factory(name: str) -> Callable[..., Runtime]:
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name][1].partition(":")
     else:
@@ -264,7 +277,7 @@ def _factory(name: str) -> Factory:
             raise InvalidInput(f"no runtime {name!r} is installed (known: {', '.join(names())})")
         module, attribute = point.module, point.attr
     try:
-        factory: Factory = getattr(import_module(module), attribute)
+        factory: Callable[..., Runtime] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         missing = Missing(f"its code cannot be loaded: {error}", "install the package that brings it again")
         raise Refused(f"runtime {name!r}", (str(missing),)) from error

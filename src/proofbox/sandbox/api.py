@@ -192,7 +192,7 @@ class Sandbox(Forking):
     async def isolation(self) -> Isolation:
         """What keeps it apart from this host, found on its first process from outside; under a millisecond."""
         await self._life.channel.ask().answer()
-        return look(self._life, self.host.runtime_name, self.host.level)
+        return look(self._life, self.host)
 
     async def wait_lost(self, timeout: float | None = None) -> SandboxLost | None:
         """Waits until it is gone, for whatever reason, and tells the reason; None if it is still there after

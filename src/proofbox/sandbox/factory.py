@@ -106,7 +106,7 @@ class Factory:
                 async with self._turn():
                     await life.open()
                 if held or watching() or not self._looked:
-                    check(life, self._runtime.name, self._host.level)
+                    check(life, self._host)
                     self._looked = True
                 if told:
                     await self._verify(order, life, stack)

@@ -17,11 +17,12 @@ from proofbox.errors import CreateFailed
 from proofbox.host.apart import Apart, first_of, read_apart
 from proofbox.host.confinement import confinement
 from proofbox.model.isolation import Isolation
-from proofbox.model.spec import LEVELS, Level, Network
+from proofbox.model.spec import LEVELS, Network
 from proofbox.sandbox.lifecycle import Life
 
 if TYPE_CHECKING:
     from proofbox.sandbox.api import Sandbox
+    from proofbox.sandbox.host import Host
 
 Watcher = Callable[[str, Isolation], object]
 """Learns of a sandbox, by its id, and of what keeps it apart. It must be quick, and must not raise."""
@@ -56,23 +57,25 @@ def tell_of_use(box: Sandbox) -> None:
     tell(box._life)
 
 
-def check(life: Life, runtime: str, level: Level) -> None:
+def check(life: Life, host: Host) -> None:
     """Looks at a live one and keeps what was found. Raises ``CreateFailed`` where it is less than its level promises:
     whoever holds it has to end it.
     """
-    life.isolation = found = look(life, runtime, level)
+    life.isolation = found = look(life, host)
     if less := lacking(found, life.spec.network):
-        raise CreateFailed(f"sandbox {life.spec.id} is kept apart less than {level!r} promises: {less}", "isolation")
+        raise CreateFailed(
+            f"sandbox {life.spec.id} is kept apart less than {host.level!r} promises: {less}", "isolation"
+        )
 
 
-def look(life: Life, runtime: str, level: Level) -> Isolation:
+def look(life: Life, host: Host) -> Isolation:
     """What keeps it apart from this host, found on its first process."""
     observed = life.observe()
-    shares_kernel = LEVELS.index(level) < LEVELS.index("user-kernel")
+    shares_kernel = LEVELS.index(host.level) < LEVELS.index("user-kernel")
     apart = read_apart(first_of(observed[0])) if observed is not None and shares_kernel else Apart()
     return Isolation(
-        runtime=runtime,
-        level=level,
+        runtime=host.runtime_name,
+        level=host.level,
         own=apart.own,
         shared=apart.shared,
         unseen=apart.unseen,
@@ -80,6 +83,7 @@ def look(life: Life, runtime: str, level: Level) -> Isolation:
         seccomp=apart.seccomp,
         no_new_privs=apart.no_new_privs,
         capabilities=apart.capabilities,
+        platform=host.probe.facts.get("platform", ""),
         kernel=life.channel.machine,
         host_kernel=f"{platform.machine()} {platform.release()}",
     )

@@ -18,8 +18,9 @@ import anyio
 from proofbox.errors import CreateFailed, ProofboxError, ProtocolViolation, Refused, SandboxLost
 from proofbox.kit.loop import Background, Stop, later
 from proofbox.model.isolation import Isolation
+from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import HitLimit, Usage
-from proofbox.model.spec import SandboxSpec
+from proofbox.model.spec import LEVELS, SandboxSpec
 from proofbox.model.template import Template, mountable
 from proofbox.runtime.contract import Below, CanCountEvents, CanLayer, CanObserve, Ended, Handle, Runtime
 from proofbox.sandbox.channel import Channel
@@ -251,6 +252,11 @@ class Life:
         """``counters`` are those of this sandbox alone, from 0, and cost almost nothing."""
         return self._counting is not None
 
+    @property
+    def shares_kernel(self) -> bool:
+        """Its processes are the host's: what the guest calls one of them, the host can find."""
+        return LEVELS.index(self._runtime.level) < LEVELS.index("user-kernel")
+
     def observe(self) -> tuple[Sequence[int], Usage] | None:
         """Its processes and counters as the host sees them; none if it is gone, None if its runtime cannot tell."""
         if self._observing is None:
@@ -340,15 +346,20 @@ class Life:
             )
         elif ended is not None and ended.oom:
             limit = self.spec.limits.memory
-            hit = HitLimit(
-                kind="memory", limit=float(limit or 0), used=None, elapsed=self.age(), cause="task", at=time()
-            )
             text = f"{where} was ended by the kernel: out of memory (limit {limit} bytes)"
-            self.lose(SandboxLost(text, "memory", hit))
+            self.lose(SandboxLost(text, "memory", self._hit("memory", limit)))
+        elif ended is not None and ended.crowded:
+            limit = self.spec.limits.processes
+            text = f"{where} ended: it went on to start processes far beyond its limit of {limit}"
+            self.lose(SandboxLost(text, "processes", self._hit("processes", limit)))
         elif wall is not None and self.age() >= wall:
             self._wall_passed()
         else:
             self.lose(SandboxLost(f"{where} is gone: {fatal or _status(ended)}", "guest"))
+
+    def _hit(self, kind: LimitKind, limit: int | None) -> HitLimit:
+        """What ended the sandbox, and was its own doing."""
+        return HitLimit(kind=kind, limit=float(limit or 0), used=None, elapsed=self.age(), cause="task", at=time())
 
     def _finish(self, error: SandboxLost | None) -> None:
         if self.state in OVER:

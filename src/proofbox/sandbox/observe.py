@@ -211,7 +211,7 @@ class Watch:
 
     def _own(self, everything: list[Process]) -> list[Process]:
         """The command's: its supervisor, which the guest gave it, and what is below."""
-        if self._root is None:
+        if self._root is None and self._life.shares_kernel:
             self._root = supervisor_of(everything, self._pid(), perf_counter() - self._begun)
         own = threads.below(everything, self._root) if self._root is not None else []
         if not own:

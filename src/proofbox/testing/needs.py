@@ -30,6 +30,10 @@ class Needs:
 
     level: Level = "none"
     enforces: tuple[LimitKind, ...] = ()
+    survives: tuple[LimitKind, ...] = ()
+    """Limits that the check's sandbox has to survive: each ends or refuses one process in it."""
+    as_linux: tuple[str, ...] = ()
+    """Subjects of ``Probe.differs`` that the check is about."""
     users: bool = False
     program: str = ""
     """A program that the template must hold."""
@@ -44,6 +48,12 @@ class Needs:
         for kind in self.enforces:
             if kind not in probe.enforces:
                 return f"{host.runtime_name} does not enforce the limit {kind!r} here: {_noted(probe, kind)}"
+        for kind in self.survives:
+            if kind in probe.fatal:
+                return f"{host.runtime_name} ends the whole sandbox at the limit {kind!r}: {_noted(probe, kind)}"
+        for subject in self.as_linux:
+            if subject in probe.differs:
+                return f"{host.runtime_name} is not as Linux: {probe.differs[subject]}"
         if self.users and not probe.users:
             return f"{host.runtime_name} has a single user here: {_noted(probe, 'user')}"
         if self.shared_kernel and probe.level in ("user-kernel", "vm"):
@@ -60,12 +70,14 @@ def check(
     *,
     level: Level = "none",
     enforces: tuple[LimitKind, ...] = (),
+    survives: tuple[LimitKind, ...] = (),
+    as_linux: tuple[str, ...] = (),
     users: bool = False,
     program: str = "",
     shared_kernel: bool = False,
 ) -> Callable[[Check], Check]:
     """Marks a coroutine function as a check. It runs on the event loop of the ``anyio_backend`` fixture."""
-    needs = Needs(level, enforces, users, program, shared_kernel)
+    needs = Needs(level, enforces, survives, as_linux, users, program, shared_kernel)
 
     def mark(function: Check) -> Check:
         setattr(function, NEEDS, needs)

@@ -63,14 +63,8 @@ def verdict_of(task: Task, evidence: Evidence) -> Verdict:
     return Verdict(ending="failed", reason=recordable(reason, 1000), log=log, usage=evidence.usage)
 
 
-def out_of_memory(limits: Limits, elapsed: float) -> Verdict:
-    """The verdict where the kernel ended the whole sandbox for the memory that the candidate took."""
-    limit = HitLimit(kind="memory", limit=float(limits.memory or 0), used=None, elapsed=elapsed, cause="task")
-    return Verdict(ending="limit", reason=_limit_text(limit, "the whole sandbox was ended for it"), limit=limit)
-
-
-def out_of_cpu_time(limit: HitLimit) -> Verdict:
-    """The verdict where the whole sandbox was ended for the CPU time that the candidate took."""
+def ended_by(limit: HitLimit) -> Verdict:
+    """The verdict where the whole sandbox was ended for what the candidate took: CPU time, memory, processes."""
     return Verdict(ending="limit", reason=_limit_text(limit, "the whole sandbox was ended for it"), limit=limit)
 
 

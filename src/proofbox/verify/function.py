@@ -24,7 +24,7 @@ from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
 from proofbox.sandbox.commands import watch
-from proofbox.verify.ending import Evidence, out_of_cpu_time, out_of_memory, verdict_of
+from proofbox.verify.ending import Evidence, ended_by, verdict_of
 from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START, Connection, Exchange, Gone
 from proofbox.verify.frames import frame
 from proofbox.verify.graders import Grader, Graders
@@ -140,11 +140,9 @@ class FunctionVerifier:
             try:
                 evidence = await _examine(box, grader, child, task, candidate, planned)
             except SandboxLost as error:
-                if error.reason == "cpu_time" and isinstance(error.limit, HitLimit):
-                    return out_of_cpu_time(error.limit)
-                if error.reason != "memory":
-                    raise
-                return out_of_memory(box.spec.limits, anyio.current_time() - created)
+                if error.reason in ("cpu_time", "memory", "processes") and isinstance(error.limit, HitLimit):
+                    return ended_by(error.limit)
+                raise
             ended = anyio.current_time()
         found = evidence.found
         if found.word == "again":

@@ -1,11 +1,11 @@
-"""Container runtimes that others wrote and audit, crun and runc, driven through one bundle."""
+"""Runtimes that others wrote and audit, driven through one bundle: crun, runc, runsc (gVisor), others by path."""
 
 from __future__ import annotations
 
 from proofbox.host.owner import Owner
 from proofbox.runtimes.oci.runtime import OciRuntime
 
-__all__ = ["OciRuntime", "crun", "runc"]
+__all__ = ["OciRuntime", "crun", "runc", "runsc"]
 
 
 def crun(owner: Owner) -> OciRuntime:
@@ -16,3 +16,8 @@ def crun(owner: Owner) -> OciRuntime:
 def runc(owner: Owner) -> OciRuntime:
     """The runtime named ``runc``."""
     return OciRuntime(owner, "runc")
+
+
+def runsc(owner: Owner) -> OciRuntime:
+    """The runtime named ``runsc``."""
+    return OciRuntime(owner, "runsc")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,7 +19,8 @@ from proofbox.kit.binary import guest_path
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
-from proofbox.runtimes.oci.config import GUEST, Confined, bundle_config
+from proofbox.runtimes.oci.config import GUEST, TMP, Confined, bundle_config
+from proofbox.runtimes.oci.programs import Program
 
 PREFIX: Final = "oci-"
 DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
@@ -43,36 +42,6 @@ def confined() -> Confined:
         tuple(f"/proc/{path}" for path in data.readonly),
         msgspec.Raw(msgspec.json.encode(oci_profile(policy(), machine()))),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """An OCI runtime on this host. ``options`` come before its command."""
-
-    name: str
-    path: str
-    options: tuple[str, ...]
-    own_tasks: int
-    """Its own processes and threads, which count in the sandbox's group while it lives."""
-    own_boot_id: bool
-    """It mounts a file below /proc/sys, as runc does not."""
-
-
-OPTIONS: Final[dict[str, tuple[tuple[str, ...], int, bool]]] = {
-    # Groups are ours: crun must not make any, and runc takes read-only ones for a reason to leave them alone.
-    "crun": (("--cgroup-manager=disabled",), 4, True),
-    "runc": (("--rootless=true",), 24, False),
-}
-
-
-def find_program(name: str | None) -> Program | None:
-    """The named OCI runtime, or the first there is; root's directories of programs included."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
-    for candidate in (name,) if name else OPTIONS:
-        found = shutil.which(candidate, path=path)
-        if found:
-            return Program(candidate, os.path.abspath(found), *OPTIONS[candidate])
-    return None
 
 
 def stage() -> str:
@@ -103,15 +72,25 @@ def identity(bundle: Path, program: Program, spec: SandboxSpec, template: Templa
     shown = []
     if any(os.path.lexists(f"{root}{MACHINE_ID}") for root in roots):
         shown.append((MACHINE_ID, str(bundle / "machine-id")))
-    if program.own_boot_id:
+    if program.make.own_boot_id:
         shown.append((BOOT_ID, str(bundle / "boot_id")))
     return tuple(shown)
 
 
 def make(
-    bundle: Path, spec: SandboxSpec, mapped: IdMap | None, confined: Confined, shown: Sequence[tuple[str, str]]
+    bundle: Path,
+    spec: SandboxSpec,
+    mapped: IdMap | None,
+    confined: Confined,
+    shown: Sequence[tuple[str, str]],
+    program: Program,
+    *,
+    proof: bool = False,
 ) -> None:
-    """Makes the bundle's directory; ``shown`` as in ``shown_files``. Raises ``OSError``; the caller removes it then."""
+    """Makes the bundle's directory for that program; ``shown`` as in ``shown_files``, ``proof`` as for its config.
+
+    Raises ``OSError``; the caller removes it then.
+    """
     bundle.mkdir(mode=0o711)
     bundle.chmod(0o711)
     for name in DIRECTORIES:
@@ -122,7 +101,7 @@ def make(
             (bundle / name).write_text(f"{text}\n")
             (bundle / name).chmod(0o444)
     targets = [target for _, target in shown_files(spec, shown)]
-    config: dict[str, Any] = bundle_config(spec, stage(), mapped, targets, confined)
+    config: dict[str, Any] = bundle_config(spec, stage(), mapped, targets, confined, program.make, proof=proof)
     (bundle / "config.json").write_bytes(msgspec.json.encode(config))
 
 
@@ -131,6 +110,7 @@ class Placed(Protocol):
 
     spec: SandboxSpec
     template: Template
+    program: Program
     directory: Path
     base: int
     namespace: int
@@ -147,11 +127,13 @@ def _parts(below: Sequence[Below], number: int) -> Iterator[str]:
         mounts += each.mount >= 0
 
 
-def command(program: Program, sandbox: Placed, channel: int, status: int) -> list[str]:
+def command(sandbox: Placed, channel: int, status: int) -> list[str]:
     """What is run on the host: our preparation (guest/ocienter.h), and after it the OCI runtime in the foreground."""
-    seen, spec, template = stage(), sandbox.spec, sandbox.template
+    seen, spec, template, make = stage(), sandbox.spec, sandbox.template, sandbox.program.make
     words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
-    words += ["ids", str(sandbox.base)]
+    words += ["at", str(make.channel), "ids", str(sandbox.base)]
+    if make.own_kernel:
+        words += ["directory", TMP]
     if sandbox.namespace >= 0:
         words += ["userns", str(sandbox.namespace)]
     words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]
@@ -168,5 +150,4 @@ def command(program: Program, sandbox: Placed, channel: int, status: int) -> lis
                 words += ["layer", layer.source]
     for source, _ in shown_files(spec, sandbox.shown):
         words += ["volume", source]
-    words += ["--", program.path, *program.options, "--root", f"{seen}/state", "run", "--no-new-keyring"]
-    return [*words, "--preserve-fds", "1", "--bundle", seen, spec.id]
+    return [*words, "--", *sandbox.program.command(spec.network, seen, spec.id)]

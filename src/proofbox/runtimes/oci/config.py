@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from proofbox.host.cgroup import PROCESS_RESERVE
 from proofbox.host.idmap import IdMap
 from proofbox.host.subids import Extent
 from proofbox.model.spec import SandboxSpec
+from proofbox.runtimes.oci.programs import Make
 
 GUEST: Final = "/dev/.proofbox"
 """Where the guest is seen inside: on the runtime's own file system, so that it leaves no trace in what is written."""
 
-CHANNEL: Final = 3
+TMP: Final = "/tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +29,25 @@ class Confined:
 
 
 def bundle_config(
-    spec: SandboxSpec, stage: str, mapped: IdMap | None, shown: Sequence[str], confined: Confined
+    spec: SandboxSpec,
+    stage: str,
+    mapped: IdMap | None,
+    shown: Sequence[str],
+    confined: Confined,
+    make: Make,
+    *,
+    proof: bool = False,
 ) -> dict[str, Any]:
-    """The configuration of one sandbox.
+    """The configuration of one sandbox for an OCI runtime of that make.
 
     ``stage`` is where the runtime sees the bundle. Without ``mapped`` there is one id, and no user namespace but
     the one that the runtime runs in. ``shown`` are the places inside of the bundle's ``volume/0``, ``volume/1``, ...
+    With ``proof`` the guest first finds out whether the kernel inside does what it needs.
     """
     namespaces = ["pid", "ipc", "uts", "mount", "cgroup"] + ["network"] * (spec.network == "none")
-    linux: dict[str, Any] = {
-        "maskedPaths": confined.masked,
-        "readonlyPaths": confined.readonly,
-        "seccomp": confined.seccomp,
-    }
+    linux: dict[str, Any] = {"maskedPaths": confined.masked, "readonlyPaths": confined.readonly}
+    if not make.own_kernel:
+        linux["seccomp"] = confined.seccomp
     if mapped is not None:
         namespaces.append("user")
         linux |= {"uidMappings": _mappings(mapped.uids), "gidMappings": _mappings(mapped.gids)}
@@ -48,11 +56,11 @@ def bundle_config(
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"path": "rootfs", "readonly": False},
-        "mounts": _mounts(stage, mapped is not None, shown),
+        "mounts": _mounts(stage, mapped is not None, shown, make),
         "process": {
             "terminal": False,
             "user": {"uid": 0, "gid": 0},
-            "args": [GUEST, "guest", str(CHANNEL)],
+            "args": [GUEST, "guest", str(make.channel), *_words(spec, make, proof)],
             "env": [],
             "cwd": "/",
             "noNewPrivileges": True,
@@ -64,6 +72,14 @@ def bundle_config(
     }
 
 
+def _words(spec: SandboxSpec, make: Make, proof: bool) -> list[str]:
+    """What the guest is told besides. A control group outside cannot refuse gVisor a process without ending it."""
+    words = ["proof"] if proof else []
+    if make.own_kernel and spec.limits.processes is not None:
+        words += ["processes", str(spec.limits.processes + PROCESS_RESERVE)]
+    return words
+
+
 def _mappings(extents: Sequence[Extent]) -> list[dict[str, int]]:
     found: list[dict[str, int]] = []
     inside = 0
@@ -73,7 +89,7 @@ def _mappings(extents: Sequence[Extent]) -> list[dict[str, int]]:
     return found
 
 
-def _mounts(stage: str, users: bool, shown: Sequence[str]) -> list[dict[str, Any]]:
+def _mounts(stage: str, users: bool, shown: Sequence[str], make: Make) -> list[dict[str, Any]]:
     terminals = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"] + ["gid=5"] * users
     return [
         _mount("/proc", "proc", "proc", "nosuid", "nodev", "noexec"),
@@ -83,10 +99,20 @@ def _mounts(stage: str, users: bool, shown: Sequence[str]) -> list[dict[str, Any
         # On the writable layer, so that what is put there counts there.
         _mount("/dev/shm", "bind", f"{stage}/layer/shm", "bind", "nosuid", "nodev"),
         _mount("/dev/mqueue", "mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+        *(_own_kernel(stage) if make.own_kernel else ()),
         *(
             _mount(target, "bind", f"{stage}/volume/{index}", "rbind", "ro", "nosuid", "nodev")
             for index, target in enumerate(shown)
         ),
+    ]
+
+
+def _own_kernel(stage: str) -> list[dict[str, Any]]:
+    return [
+        # gVisor would put a file system in memory there, past the limit on the disk and lost to who keeps the layer.
+        _mount(TMP, "bind", f"{stage}/rootfs{TMP}", "bind", "nosuid", "nodev"),
+        # gVisor's own groups: the guest sets the limit on processes there.
+        _mount("/sys/fs/cgroup", "cgroup", "cgroup", "ro", "nosuid", "nodev", "noexec"),
     ]
 
 

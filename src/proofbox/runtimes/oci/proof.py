@@ -1,4 +1,4 @@
-"""Whether an OCI runtime works on this host: by running one sandbox with nothing in it but the guest."""
+"""Whether an OCI runtime works on this host, and how: by running a sandbox with nothing in it but the guest."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import platform
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
 
 from proofbox.errors import ProofboxError, Refused
+from proofbox.host.apart import first_of, read_apart
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
 from proofbox.host.layers import NO_MARKS, takes_marks
@@ -20,12 +22,13 @@ from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
 from proofbox.host.room import NAMESPACES, Takes
 from proofbox.model.limits import LimitKind, Limits
-from proofbox.model.spec import SandboxSpec
+from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Layer, Template
-from proofbox.runtime.contract import Handle, Missing, Probe, Runtime
-from proofbox.runtimes.oci.bundle import OPTIONS, Program
+from proofbox.runtime.contract import CanObserve, Handle, Missing, Probe, Runtime
+from proofbox.runtimes.oci import programs
+from proofbox.runtimes.oci.programs import MAKES, Program
 from proofbox.wire import frames
-from proofbox.wire.guest import FATAL_LAYOUT, HOST_HELLO_LAYOUT, HostHello
+from proofbox.wire.guest import FATAL_LAYOUT, GUEST_HELLO_LAYOUT, HOST_HELLO_LAYOUT, HostHello
 
 DEADLINE: Final = 15.0
 """Seconds for the proof; a cold start from a slow disk included."""
@@ -40,33 +43,75 @@ _NAMESPACES: Final = tuple((kind, 2 if kind in ("mnt", "pid") else 1) for kind i
 TAKES: Final = {
     "crun": Takes(all_files=48, tasks=4, namespaces=_NAMESPACES, memory=1280 << 10, inodes=16),
     "runc": Takes(all_files=48, tasks=24, namespaces=_NAMESPACES, memory=2560 << 10, inodes=16),
+    "runsc": Takes(
+        all_files=260,
+        tasks=44,
+        per_command=6,
+        namespaces=tuple((kind, 3) for kind in NAMESPACES),
+        memory=20 << 20,
+        inodes=16,
+    ),
 }
 """Measured over 20 sandboxes: 3 descriptors here, 29 open files, 15 inodes; crun 4 processes and 1.1 MiB, runc 12
-threads and 2.4 MiB."""
+threads and 2.4 MiB; runsc 230 open files, 36 threads and 17 to 20 MiB."""
+KERNEL_INSIDE: Final = "the kernel inside:"
+"""What the guest's complaint begins with that the kernel is not what it needs (guest/main.c)."""
+NEWER_RUNSC: Final = (
+    "Debian 13's package runsc (0.0~20240729) or a newer release of gVisor, named by PROOFBOX_RUNSC=/path/to/runsc"
+)
+DIFFERS: Final = {
+    "files": "named pipes and sockets are in memory only, and not in what is kept of the sandbox; what is changed of a "
+    "file by one of its names may not show by another",
+    "volumes": "what the host changes in a volume later may not be seen",
+    "guest": "all users see environment and descriptors of the first process, but nobody gets at its channel or memory",
+    "first process": "root inside can kill the first process, and its own sandbox with it",
+    "ids": "/proc/self/uid_map tells nothing of the ids outside",
+    "status": "/proc/self/status has fewer lines",
+    "sysvipc": "there is no /proc/sysvipc",
+}
+"""What is different in gVisor for programs inside."""
+NOT_OF_GVISOR: Final[frozenset[LimitKind]] = frozenset({"command_cpu_time"})
+"""Of its kernel's processor time nobody outside can tell which command it was for."""
+OF_GVISOR: Final = (
+    "memory: gVisor's kernel is one process of the host, so that reaching the limit ends the sandbox",
+    "processes: gVisor refuses them by the limit; root inside can undo that, and ends the sandbox at some more",
+    "disk: /dev is in memory and counts there, not as disk; only root inside can write to it",
+    "command_cpu_time: outside, only the processor time of the whole sandbox is known",
+    "system calls are filtered by gVisor's kernel and for it, with no filter of ours inside",
+)
+"""What is different there, said at every probe."""
 
 
 class Owned(Runtime, Protocol):
-    """A runtime that tells who it makes things for."""
+    """A runtime that tells who it makes things for, and makes one sandbox to prove that a program works."""
 
     owner: Owner
+
+    async def create_proof(self, spec: SandboxSpec, template: Template, program: Program) -> Handle: ...
 
 
 def no_program(name: str | None) -> tuple[Missing, ...]:
     """What to install."""
-    wanted = name or " or ".join(OPTIONS)
-    return (Missing(f"no {wanted} on this host", f"apt install {name or next(iter(OPTIONS))}"),)
+    if name is not None and name not in MAKES:
+        return (Missing(f"no program at {name}", "give the path of an OCI runtime"),)
+    if name == "runsc":
+        return (Missing("no runsc on this host", f"apt install runsc on Debian 13; elsewhere {NEWER_RUNSC}"),)
+    wanted = name or "crun or runc"
+    return (Missing(f"no {wanted} on this host", f"apt install {name or 'crun'}"),)
 
 
-async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
-    """The whole answer. Leaves nothing."""
+async def probe(runtime: Owned, program: Program | None, place: Place) -> tuple[Probe, Program | None]:
+    """The whole answer, and the program with the platform on which it works. Leaves nothing."""
     ids = await anyio.to_thread.run_sync(find_ids)
-    missing = no_program(runtime.name if runtime.name in OPTIONS else None) if program is None else ()
-    version = ""
-    if program is not None:
-        version = await _version(program)
-        why = await _try(runtime)
-        if why is not None:
-            missing = (Missing(f"{program.path} cannot run a sandbox here: {why.what}", why.remedy),)
+    missing: tuple[Missing, ...] = ()
+    version = kernel = ""
+    if program is None:
+        missing = no_program(runtime.name.removeprefix("oci:") if runtime.name != "oci" else None)
+    else:
+        version = await anyio.to_thread.run_sync(programs.version, program.path)
+        program, missing, kernel = await _choose(runtime, program)
+    level = _level(program, kernel)
+    own_kernel = level == "user-kernel"
     weaker = [*place.missing]
     if "cpu" in place.directories and "cpuset" not in place.directories:
         weaker.append(CAN_WIDEN)
@@ -74,67 +119,102 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> Probe:
         weaker.append(NO_MARKS)
     if not ids.users:
         weaker.append(f"one id inside: {ids.why_not}")
-    return Probe(
+    if own_kernel:
+        weaker += OF_GVISOR
+    found = Probe(
         usable=not missing,
-        level="container",
-        enforces=ALWAYS | place.enforces(),
+        level=level,
+        enforces=(ALWAYS | place.enforces()) - (NOT_OF_GVISOR if own_kernel else frozenset()),
         networks=frozenset({"none", "host"}),
         users=ids.users,
-        own_identity=program is not None and program.own_boot_id,
+        own_identity=program is not None and program.make.own_boot_id,
+        fatal=frozenset({"memory"}) if own_kernel else frozenset(),
+        differs=DIFFERS if own_kernel else {},
         missing=missing,
         notes=tuple(weaker),
         facts={
             "kernel": platform.release(),
-            "program": program.path if program else "",
             "program_version": version,
             "ids": ids.described(),
             "cgroup": f"v{place.version}" if place.directories else "none",
             "processors": held_by(place.directories),
             "cgroup_directories": " ".join(str(root) for root in place.roots()),
-        },
+        }
+        | ({} if program is None else program.facts())
+        | ({"kernel_inside": kernel} if own_kernel else {}),
         takes=TAKES.get(program.name, Takes()) if program is not None else Takes(),
     )
+    return found, program
 
 
-async def _version(program: Program) -> str:
-    """The first line of ``--version``; empty if it does not tell."""
-    try:
-        with anyio.fail_after(DEADLINE):
-            told = await anyio.run_process([program.path, "--version"], check=False)
-    except (OSError, TimeoutError):
-        return ""
-    return next(iter(told.stdout.decode("utf-8", "replace").splitlines()), "")
+def _level(program: Program | None, kernel: str) -> Level:
+    """A kernel of its own is one that shows inside in place of this host's."""
+    if program is None or not program.make.own_kernel:
+        return "container"
+    return "container" if kernel == _seen_here() else "user-kernel"
 
 
-async def _try(runtime: Owned) -> Missing | None:
-    """Why the sandbox did not come up; None if its guest answered."""
+def _seen_here() -> str:
+    return f"{platform.machine()} {platform.release()}"
+
+
+async def _choose(runtime: Owned, program: Program) -> tuple[Program, tuple[Missing, ...], str]:
+    """On the first platform that runs a sandbox; why none does; and the kernel that was seen inside.
+
+    What the guest does not find in the kernel inside it finds on no other platform either.
+    """
+    tried: list[Missing] = []
+    for name in program.make.platforms or ("",):
+        candidate = replace(program, platform=name)
+        try:
+            kernel = await _try(runtime, candidate)
+        except _Fails as fails:
+            where = f"{program.path} on its platform {name}" if name else program.path
+            newer = NEWER_RUNSC if program.name == "runsc" else ""
+            tried.append(Missing(f"{where} cannot run a sandbox here: {fails.why.what}", fails.why.remedy or newer))
+            if KERNEL_INSIDE in fails.why.what:
+                break
+        else:
+            return candidate, (), kernel
+    return program, tuple(tried), ""
+
+
+class _Fails(Exception):
+    """A sandbox did not come up."""
+
+    def __init__(self, why: Missing) -> None:
+        super().__init__(why.what)
+        self.why = why
+
+
+async def _try(runtime: Owned, program: Program) -> str:
+    """Runs one sandbox: the kernel that its guest sees. Raises ``_Fails``. Whatever it started is gone afterwards."""
     ident = "proof-" + os.urandom(6).hex()
     root = runtime.owner.dir / f"oci-root-{ident}"
     root.mkdir(mode=0o755)
-    spec = SandboxSpec(id=ident, template="proof", limits=Limits(disk=1 << 20, inodes=100))
+    spec = SandboxSpec(id=ident, template="proof", limits=Limits(disk=1 << 20, inodes=100, processes=100))
     template = Template(digest="proof", name="proof", layers=(Layer("/", str(root)),), env={})
     try:
-        handle = await runtime.create(spec, template)
+        handle = await runtime.create_proof(spec, template, program)
         try:
             with anyio.fail_after(DEADLINE):
                 await runtime.start(handle)
-                why = await _greet(runtime, handle)
-                return Missing(*explain(why)) if why else None
+                return await _greet(runtime, handle, program)
         finally:
             with anyio.CancelScope(shield=True):
                 await runtime.destroy(handle)
     except TimeoutError:
-        return Missing(f"its guest did not answer within {DEADLINE:g} s")
+        raise _Fails(Missing(f"its guest did not answer within {DEADLINE:g} s")) from None
     except Refused as refused:
-        return Missing.of(refused.missing[0])
+        raise _Fails(Missing.of(refused.missing[0])) from None
     except (ProofboxError, OSError, frames.WireError) as error:
-        return Missing(*explain(str(error)))
+        raise _Fails(Missing(*explain(str(error)))) from error
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-async def _greet(runtime: Owned, handle: Handle) -> str:
-    """Sends the first message and reads the answer."""
+async def _greet(runtime: Owned, handle: Handle, program: Program) -> str:
+    """Sends the first message; the kernel in the answer. Raises ``_Fails``."""
     reader = frames.FrameDecoder("guest")
     with await runtime.connect(handle) as channel:
         await anyio.wait_writable(channel)
@@ -142,10 +222,26 @@ async def _greet(runtime: Owned, handle: Handle) -> str:
             channel.send(frames.encode_frame(frames.HELLO, 0, HOST_HELLO_LAYOUT.encode(HostHello())))
         while True:
             await anyio.wait_readable(channel)
-            data = channel.recv(frames.MAX_PAYLOAD)
+            try:
+                data = channel.recv(frames.MAX_PAYLOAD)
+            except ConnectionResetError:  # it ended before it read what we said; what it said comes after this
+                continue
             if not data:
-                return "it ended before its guest answered"
+                raise _Fails(Missing("it ended before its guest answered"))
             for frame in reader.feed(data):
-                if frame.type != frames.FATAL:
-                    return ""
-                return FATAL_LAYOUT.decode(frame.payload).message.decode("utf-8", "replace")
+                if frame.type == frames.FATAL:
+                    why = FATAL_LAYOUT.decode(frame.payload).message.decode("utf-8", "replace")
+                    raise _Fails(Missing(*explain(why)))
+                _check_confined(runtime, handle, program)
+                return GUEST_HELLO_LAYOUT.decode(frame.payload).machine.decode("utf-8", "replace")
+
+
+def _check_confined(runtime: Owned, handle: Handle, program: Program) -> None:
+    """That a program of which nothing is known isolates at all: found on the guest, from outside. Raises ``_Fails``."""
+    if program.name in MAKES or not isinstance(runtime, CanObserve):
+        return
+    apart = read_apart(first_of(runtime.observe(handle)[0]))
+    shared = {"ipc", "mnt", "net", "pid", "uts"} & set(apart.shared)
+    if shared or apart.seccomp != 2 or not apart.no_new_privs:
+        what = f"namespaces shared: {', '.join(sorted(shared)) or 'none'}, filter of system calls: {apart.seccomp}"
+        raise _Fails(Missing(f"a sandbox of it is none ({what}, no new privileges: {apart.no_new_privs})"))

@@ -1,4 +1,4 @@
-"""crun and runc. What they get is prepared by our own static program, so that nothing of it shows on the host.
+"""crun, runc, runsc and others. What they get is prepared by our own program, so that nothing of it shows on the host.
 
 ``proofbox-guest oci-enter`` (guest/ocienter.h) is our child: it makes a mount namespace with the template
 below a size-limited layer, joins the sandbox's cgroups, and runs the OCI runtime inside a PID namespace of its own. It
@@ -40,9 +40,10 @@ from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Below, Ended, Handle, Probe
-from proofbox.runtimes.oci import bundle, proof
-from proofbox.runtimes.oci.bundle import PREFIX, Program
+from proofbox.runtimes.oci import bundle, programs, proof
+from proofbox.runtimes.oci.bundle import PREFIX
 from proofbox.runtimes.oci.config import Confined
+from proofbox.runtimes.oci.programs import Program
 
 STOP_PATIENCE: Final = 5.0
 """Seconds that our own program has to end the sandbox before it is killed, which ends the sandbox too."""
@@ -57,6 +58,7 @@ class OciHandle:
     id: str
     spec: SandboxSpec
     template: Template
+    program: Program
     directory: Path
     base: int
     namespace: int
@@ -115,6 +117,14 @@ class OciHandle:
             self.layer = None
 
 
+def _counted(mine: OciHandle) -> Usage:
+    """What its cgroups say. Of a kernel of its own they count what that is made of, not the processes in it."""
+    counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+    if mine.program.make.own_kernel:
+        return msgspec.structs.replace(counted, processes_now=None, process_denials=None)
+    return counted
+
+
 class _Read:
     """What is read of a sandbox from outside, while it lives and until it is destroyed."""
 
@@ -124,7 +134,7 @@ class _Read:
     async def usage(self, handle: Handle) -> Usage:
         """Counters of the sandbox's cgroups; of the disk what its layer holds."""
         mine = _of(handle)
-        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+        counted = _counted(mine)
         layer = mine.written()
         counted = with_space(counted, None if layer is None else layer.descriptor)
         held = self._processors.held(mine.id)
@@ -132,15 +142,16 @@ class _Read:
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two counters of its cgroups, from files that are held open."""
-        return _of(handle).counters.read()
+        mine = _of(handle)
+        kills, denials = mine.counters.read()
+        return kills, None if mine.program.make.own_kernel else denials
 
     def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
         """The members of its cgroups, or the descendants of our program."""
         mine = _of(handle)
         if mine.process is None or mine.process.returncode is not None:
             return (), Usage()
-        counted = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        return cgroup_apply.inhabitants(mine.plan, mine.process.pid), counted
+        return cgroup_apply.inhabitants(mine.plan, mine.process.pid), _counted(mine)
 
     def layer(self, handle: Handle) -> Written:
         """Our program has sent it."""
@@ -159,26 +170,33 @@ class _Read:
 class _Recalled:
     """What its probe rests on, for who keeps the answer."""
 
-    __slots__ = ()
+    binary: str | None
+    level: Level
     _program: Program | None
 
     def rests_on(self) -> Sequence[str]:
         """The program."""
-        return () if self._program is None else (os.path.realpath(self._program.path),)
+        path = programs.path_of(self.binary)
+        return () if path is None else (os.path.realpath(path),)
 
     def recall(self, probe: Probe) -> None:
-        """Nothing of it is needed to make a sandbox."""
+        """The platform that was found to work."""
+        self._program = programs.recalled(probe.facts)
+        self.level = probe.level
 
 
 @dataclass(slots=True)
 class OciRuntime(_Read, _Recalled):
-    """See the module. ``binary`` is ``crun`` or ``runc``; None takes the first there is."""
+    """See the module. ``binary`` is a name of ``programs.MAKES`` or an absolute path; None takes crun, or else runc.
+
+    ``level`` is what it may reach until ``probe`` has found what it does reach here.
+    """
 
     owner: Owner
     binary: str | None = None
-    level: Level = "container"
+    level: Level = field(init=False)
     name: str = field(init=False)
-    _program: Program | None = field(init=False)
+    _program: Program | None = field(init=False, default=None)
     _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
     _groups: tuple[str, ...] | None = field(init=False, default=None)
     _confined: Confined | None = field(init=False, default=None)
@@ -186,14 +204,19 @@ class OciRuntime(_Read, _Recalled):
     _processors: Processors = field(init=False)
 
     def __post_init__(self) -> None:
-        self.name = self.binary or "oci"
-        self._program = bundle.find_program(self.binary)
+        programs.check_name(self.binary)
+        by_path = self.binary is not None and os.path.isabs(self.binary)
+        self.name = f"oci:{self.binary}" if by_path else self.binary or "oci"
+        self.level = "user-kernel" if by_path else programs.MAKES[self.binary or "crun"].level
         self._place = claim_place()
         self._processors = Processors(self._counted(self.owner))
 
     async def probe(self) -> Probe:
         """Runs one real sandbox, for some seconds at most: nothing else proves that the kernel lets it."""
-        return await proof.probe(self, self._program, self._place)
+        found = await anyio.to_thread.run_sync(programs.find_program, self.binary)
+        probe, self._program = await proof.probe(self, found, self._place)
+        self.level = probe.level
+        return probe
 
     async def create(self, spec: SandboxSpec, template: Template) -> OciHandle:
         """Bundle, cgroups and channel."""
@@ -202,18 +225,29 @@ class OciRuntime(_Read, _Recalled):
     async def create_above(self, spec: SandboxSpec, template: Template, below: Sequence[Below]) -> OciHandle:
         """As ``create``."""
         if self._program is None:
+            self._program = await anyio.to_thread.run_sync(programs.find_program, self.binary)
+        if self._program is None:
             raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
+        return await self._make(spec, template, below, self._program)
+
+    async def create_proof(self, spec: SandboxSpec, template: Template, program: Program) -> OciHandle:
+        """As ``create``, at that program, and the guest first tries the kernel inside."""
+        return await self._make(spec, template, (), program, proof=True)
+
+    async def _make(
+        self, spec: SandboxSpec, template: Template, below: Sequence[Below], program: Program, *, proof: bool = False
+    ) -> OciHandle:
         ids = await anyio.to_thread.run_sync(find_ids)
         base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
         chosen = self._choose(spec)
-        plan = self._plan(spec, self._program, chosen)
+        plan = self._plan(spec, program, chosen)
         try:
-            identity = bundle.identity(directory, self._program, spec, template)
+            identity = bundle.identity(directory, program, spec, template)
             shown = (*self._processors.shown(chosen), *identity)
-            bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown)
+            bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown, program, proof=proof)
             self._prepare_groups()
             cgroup_apply.apply(plan, 0)
             sockets = _sockets()
@@ -226,7 +260,8 @@ class OciRuntime(_Read, _Recalled):
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error}", "bundle") from error
         self._bases.add(base)
         affinity = chosen if "cpuset" not in plan.by_controller else ()
-        handle = OciHandle(spec.id, spec, template, directory, base, ids.namespace, plan, *sockets, affinity, shown)
+        placed = (directory, base, ids.namespace, plan)
+        handle = OciHandle(spec.id, spec, template, program, *placed, *sockets, affinity, shown)
         handle.below = tuple(replace(each, mount=os.dup(each.mount)) if each.mount >= 0 else each for each in below)
         return handle
 
@@ -245,7 +280,7 @@ class OciRuntime(_Read, _Recalled):
     def _plan(self, spec: SandboxSpec, program: Program, chosen: Sequence[int]) -> cgroup.Plan:
         limits = spec.limits
         if limits.processes is not None:
-            limits = msgspec.structs.replace(limits, processes=limits.processes + program.own_tasks)
+            limits = msgspec.structs.replace(limits, processes=program.tasks(limits.processes))
         plan = cgroup.plan_group(self._place, self.owner.id, spec.id, limits, chosen)
         # Our program joins by itself, before anything that the sandbox brings runs.
         return replace(plan, values=tuple(item for item in plan.values if item[1]))
@@ -257,11 +292,15 @@ class OciRuntime(_Read, _Recalled):
 
     def _record(self, owner: Owner) -> Path:
         """Says where the owner's control groups are."""
-        return owner.dir / f"groups-{self.name}"
+        return owner.dir / f"groups-{self._kind()}"
 
     def _counted(self, owner: Owner) -> Path:
         """From there sandboxes with a limit on processors are shown how many they have."""
-        return owner.dir / f"processors-{self.name}"
+        return owner.dir / f"processors-{self._kind()}"
+
+    def _kind(self) -> str:
+        """One given by its path leaves what ``oci`` leaves, so that it is swept with it."""
+        return self.name.partition(":")[0]
 
     def _confinement(self) -> Confined:
         if self._confined is None:
@@ -271,10 +310,10 @@ class OciRuntime(_Read, _Recalled):
     async def start(self, handle: Handle) -> None:
         """Starts our program. What fails from there on until the guest runs comes as its last word on the channel."""
         mine = _of(handle)
-        if mine.far is None or mine.reporter is None or self._program is None:
+        if mine.far is None or mine.reporter is None:
             raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
         try:
-            words = bundle.command(self._program, mine, mine.far.fileno(), mine.reporter.fileno())
+            words = bundle.command(mine, mine.far.fileno(), mine.reporter.fileno())
             passed = [mine.far.fileno(), mine.reporter.fileno(), *([] if mine.namespace < 0 else [mine.namespace])]
             passed += [each.mount for each in mine.below if each.mount >= 0]
             mine.process = _spawn(words, passed, mine.affinity)
@@ -295,7 +334,9 @@ class OciRuntime(_Read, _Recalled):
         """Until our program has ended; it ends after the last process of the sandbox."""
         mine = _of(handle)
         status = None if mine.process is None else await exited(mine.process)
-        return Ended(status, oom=bool(cgroup_apply.oom_kills(mine.plan)), asked=mine.asked)
+        _, denials = mine.counters.read()
+        crowded = mine.program.make.own_kernel and bool(denials)
+        return Ended(status, oom=bool(cgroup_apply.oom_kills(mine.plan)), asked=mine.asked, crowded=crowded)
 
     async def stop(self, handle: Handle) -> None:
         """Has our program end the sandbox; it waits for all of its processes."""

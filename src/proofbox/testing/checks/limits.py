@@ -19,7 +19,7 @@ EAT = "tail /dev/zero"
 """Keeps an endless line in memory."""
 
 
-@check(enforces=("memory",))
+@check(enforces=("memory",), survives=("memory",))
 async def test_passing_the_memory_limit_is_named(open_box: OpenBox) -> None:
     """The outcome says memory, with the limit, and the kernel's counter stands beside it; the sandbox lives on."""
     async with open_box(limits=Limits(memory=64 * MIB)) as box:
@@ -32,7 +32,7 @@ async def test_passing_the_memory_limit_is_named(open_box: OpenBox) -> None:
         assert ((await box.usage()).oom_kills or 0) >= 1
 
 
-@check(enforces=("memory",))
+@check(enforces=("memory",), survives=("memory",))
 async def test_a_grandchild_that_is_killed_for_memory_is_reported(open_box: OpenBox) -> None:
     """Also where the command itself exits with 0."""
     async with open_box(limits=Limits(memory=64 * MIB)) as box:
@@ -41,7 +41,7 @@ async def test_a_grandchild_that_is_killed_for_memory_is_reported(open_box: Open
         assert isinstance(result.outcome, HitLimit) or result.outcome == Exited(0)
 
 
-@check(enforces=("memory",))
+@check(enforces=("memory",), survives=("memory",))
 async def test_files_in_memory_count_as_memory(open_box: OpenBox) -> None:
     """What is written to a memory file system cannot pass the limit either, and the sandbox is not lost to it.
 
@@ -52,6 +52,21 @@ async def test_files_in_memory_count_as_memory(open_box: OpenBox) -> None:
         assert not result.ok
         await box.kill_all()
         assert box.live
+
+
+@pytest.mark.parametrize("eaten", [EAT, "head -c 200M /dev/zero > /dev/shm/fill", "head -c 200M /dev/zero > /dev/fill"])
+@check(enforces=("memory",))
+async def test_a_memory_limit_that_ends_the_sandbox_says_so(open_box: OpenBox, eaten: str) -> None:
+    """Where a program cannot be ended alone for it: whoever waits is told which limit it was, and whose doing."""
+    async with open_box(limits=Limits(memory=64 * MIB, disk=None)) as box:
+        if "memory" not in box.host.probe.fatal:
+            pytest.skip(f"a sandbox of {box.host.runtime_name} survives what passes its limit on memory")
+        with pytest.raises(SandboxLost) as lost:
+            await box.run(eaten, timeout=60)
+    assert lost.value.reason == "memory"
+    hit = lost.value.limit
+    assert isinstance(hit, HitLimit)
+    assert (hit.kind, hit.limit, hit.cause) == ("memory", 64 * MIB, "task")
 
 
 @check(enforces=("processes",))
