@@ -176,8 +176,8 @@ steps = [
     same = recipe(
         "debian/12",
         Run(command="a", text="run a"),
-        Run(command=("b", "c"), network="none", text="run ('b', 'c')"),
-        Copy(sources=("x", "y"), to="/d/", owner="me", mode=0o644, text="copy ('x', 'y')"),
+        Run(command=("b", "c"), network="none", text="run b c"),
+        Copy(sources=("x", "y"), to="/d/", owner="me", mode=0o644, text="copy x y"),
         network="host",
     )
     assert done.actions[:3] == plan(same, same.stages[0], start, {}).actions

@@ -57,7 +57,8 @@ async def run_command(
         if not (isinstance(result.outcome, Exited) and result.outcome.code == 0):
             said = b"".join(last)[-TOLD:].decode("utf-8", "replace").strip()
             told = f"its output ends with:\n{said}" if said else "it printed nothing"
-            network = "" if action.network != "none" else " without a network (`--network host` gives steps the host's)"
+            hint = action.network == "none" and isinstance(result.outcome, Exited)
+            network = " without a network (`--network host` gives steps the host's)" if hint else ""
             raise BuildFailed(f"{where}: `{action.text}` {_ended(result)}{network}; {told}")
         await box.freeze()
         made = await box.snapshot()
@@ -70,5 +71,5 @@ def _ended(result: CommandResult) -> str:
         case Exited(code):
             return f"ended with exit status {code}"
         case HitLimit() as hit:
-            return f"reached the limit {hit.kind} of {hit.limit:g}"
+            return f"reached the limit {hit.kind} of {hit.limit:.15g}"
     return f"ended with {result.outcome}"

@@ -144,7 +144,7 @@ class Steps:
             self._template(built),
             action,
             self._recipe.limits,
-            self._where(action),
+            f"{self._recipe.source}, line {action.line}" if action.line else self._recipe.source,
             lambda pipe, data: self._tell(StepOutput(pipe=pipe, data=data)),
         )
 

@@ -67,7 +67,7 @@ def _step(step: _Step, where: str) -> Step:
     if len(given) != 1:
         raise InvalidInput(f"{where}: one of {', '.join(KINDS)} is needed, not {', '.join(given) or 'none'}")
     kind = given[0]
-    text = f"{kind} {getattr(step, kind)}"[:200]
+    text = f"{kind} {_written(getattr(step, kind))}"[:200]
     if step.run is not None:
         return Run(command=step.run, network=step.network, text=text)
     if step.copy is not None:
@@ -77,6 +77,13 @@ def _step(step: _Step, where: str) -> Step:
     if step.workdir is not None:
         return Workdir(path=step.workdir, text=text)
     return User(user=step.user or "", text=text)
+
+
+def _written(value: str | tuple[str, ...] | dict[str, str]) -> str:
+    """For the log."""
+    if isinstance(value, dict):
+        return " ".join(f"{name}={text}" for name, text in value.items())
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def _copy(step: _Step, copy: str | tuple[str, ...], where: str, text: str) -> Copy:
