@@ -77,7 +77,8 @@ def copy_without(named: Named, target: Path, have: Collection[str]) -> None:
     """As ``copy``, but for the blobs whose digests are in ``have``; the others are in ``target/sha256`` then.
 
     Skopeo fetches no blob that lies in a directory of blobs already, so they are made to lie there, empty. What it
-    writes is in the form of OCI images; the configuration as it was is asked for by itself.
+    writes is in the form of OCI images, which has no place for signatures (it has looked at them before, where this
+    host's policy asks for it); the configuration as it was is asked for by itself.
     """
     blobs = target / "sha256"
     blobs.mkdir(parents=True)
@@ -85,7 +86,8 @@ def copy_without(named: Named, target: Path, have: Collection[str]) -> None:
     for blob in there:
         blob.touch()
     ask = functools.partial(_skopeo, named.repository, source=named.reference, timeout=COPY_SECONDS)
-    ask("copy", "--quiet", "--dest-shared-blob-dir=.", target="oci:described", place=target)
+    options = ("--quiet", "--remove-signatures", "--dest-shared-blob-dir=.")
+    ask("copy", *options, target="oci:described", place=target)
     for blob in there:
         blob.unlink()
     config = ask("inspect", "--config", "--raw")
