@@ -152,6 +152,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("proofbox.sync")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'proofbox' has no attribute {name!r}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -251,3 +253,9 @@ def test_a_fork_is_told_that_the_sandbox_is_not_its_own(fake: FakeRuntime) -> No
         assert f"belongs to process {os.getpid()}" in said
         assert said.endswith("own\n")
         assert box.run("echo on").stdout == "on\n"
+
+
+def test_it_is_there_without_an_import_of_its_own() -> None:
+    """As the documentation names it: ``proofbox.sync.open_pool`` after ``import proofbox``."""
+    code = "import proofbox; print(proofbox.sync.open_pool.__name__)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "open_pool\n"
