@@ -23,7 +23,7 @@ from proofbox.model.template import Template
 from proofbox.runtime import registry
 from proofbox.runtime.reaper import reap
 from proofbox.runtimes.microvm import warm
-from proofbox.runtimes.microvm.runtime import MicrovmHandle
+from proofbox.runtimes.microvm.handle import MicrovmHandle
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
 from proofbox.testing.needs import skip_unless_required
@@ -36,7 +36,7 @@ CLIENT = """
 import sys
 import anyio
 from proofbox.model.limits import Limits
-from proofbox.runtimes.microvm.runtime import MicrovmHandle
+from proofbox.runtimes.microvm.handle import MicrovmHandle
 from proofbox.sandbox.host import Host
 
 async def main():

@@ -181,6 +181,36 @@ class CanLayer(Protocol):
         ...
 
 
+class Remembered(Protocol):
+    """A sandbox with its processes, as it was at an instant. What it holds is the runtime's own."""
+
+    def release(self) -> None:
+        """Lets it go; sandboxes that were made like it go on. Once."""
+        ...
+
+
+@runtime_checkable
+class CanSnapshotMemory(Protocol):
+    """A runtime that can carry a sandbox's processes over: others go on from where it was."""
+
+    async def remember(self, handle: Handle) -> Remembered:
+        """What it is now, with all of its processes and its memory. It stands still for a moment, and goes on.
+
+        Nothing may be under way on its channel, or the others would send the answers as well. Raises ``CreateFailed``,
+        and leaves it as it was. Cancelled, it ends first what would leave the sandbox standing still.
+        """
+        ...
+
+    async def create_like(self, spec: SandboxSpec, template: Template, remembered: Remembered) -> Handle:
+        """As ``create``, but its processes go on at once from what was remembered. There is no first exchange on its
+        channel: that was before.
+
+        Its random numbers, its clock, its host name, machine id and boot id are its own when this returns. Limits and
+        volumes have to be those of the one that was remembered. ``start`` and ``connect`` follow, as ever.
+        """
+        ...
+
+
 class Runtime(Protocol):
     """One for a process; ``owner`` names everything it makes. Methods may be called concurrently for different
     handles.

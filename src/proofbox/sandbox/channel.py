@@ -45,6 +45,7 @@ os.register_at_fork(after_in_child=_forked)
 class Channel:
     """One guest. ``sock`` is non-blocking and belongs to the channel from now on.
 
+    ``like``: the guest is a copy of that channel's, made while nothing was under way there, and knows us already.
     ``on_lost`` is called once, from the event loop, when the channel can no longer be used: with the violation, or with
     None when the stream has ended. It must see to it that ``fail`` is called.
     """
@@ -71,20 +72,26 @@ class Channel:
         "fatal",
     )
 
-    def __init__(self, sock: socket.socket, name: str, on_lost: Callable[[ProtocolViolation | None], None]) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        name: str,
+        on_lost: Callable[[ProtocolViolation | None], None],
+        like: Channel | None = None,
+    ) -> None:
         self._sock = sock
         self._name = name
         self._on_lost: Callable[[ProtocolViolation | None], None] | None = on_lost
         """None once it can be called no more: whose it is holds this channel, and both go without the help of gc."""
-        self._decoder = frames.FrameDecoder("guest")
+        self._decoder = frames.FrameDecoder("guest", greeted=like is not None)
         self._streams: dict[int, Stream] = {}
-        self._next = 1
-        self._hello: guest.GuestHello | anyio.Event = anyio.Event()
+        self._next: int = 1 if like is None else like._next
+        self._hello: guest.GuestHello | anyio.Event = anyio.Event() if like is None else like._hello
         self._backlog: deque[memoryview] = deque()
         self._queued = 0
         self._closes = b""
         self._questions: deque[Question] = deque()
-        self._pinged = 0
+        self._pinged: int = 0 if like is None else like._pinged
         self._room: anyio.Event | None = None
         self._read_size = READ_SIZE
         self.error: SandboxLost | None = None
@@ -98,6 +105,16 @@ class Channel:
     def busy(self) -> bool:
         """Some operation has not ended."""
         return bool(self._streams)
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing is under way in either direction, and nothing waits to be sent but what can be sent at any time."""
+        return self._decoder.idle and not (self._streams or self._questions or self._backlog)
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        """How much was asked so far: whether it is the same later says whether anything was in between."""
+        return self._next, self._pinged
 
     @property
     def operations(self) -> int:

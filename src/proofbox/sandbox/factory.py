@@ -22,7 +22,7 @@ from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.fork import Origin
 from proofbox.sandbox.isolation import check, watching
-from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.lifecycle import After, Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
 from proofbox.sandbox.starts import Starts
@@ -72,13 +72,15 @@ class Factory:
         *,
         stack: Stack | None = None,
         below: Sequence[Below] = (),
+        after: After | None = None,
     ) -> Life:
         """A live one, which whoever asked has to ``end``. Those before it in the queue are made first.
 
         With ``held`` its clocks stand until ``begin``, which must come within so many seconds. ``stack`` is what lies
-        between it and its template, ``below`` the same for the runtime. Raises ``InvalidInput`` (the id), ``Busy``,
-        ``Refused``, ``CreateFailed`` (``UncleanStart`` where it is not what others of its kind were), also where it is
-        kept apart less than its level promises; then, and when cancelled, nothing is left.
+        between it and its template, ``below`` the same for the runtime; ``after`` what it goes on from. Raises
+        ``InvalidInput`` (the id), ``Busy``, ``Refused``, ``CreateFailed`` (``UncleanStart`` where it is not what others
+        of its kind were), also where it is kept apart less than its level promises; then, and when cancelled, nothing
+        is left.
         """
         check_id(ident)
         if any(life.spec.id == ident for life in self.lives):
@@ -88,7 +90,7 @@ class Factory:
         if order.seed != "":
             machine, boot = new_identity() if order.seed is None else identity_of(order.seed)
             spec = msgspec.structs.replace(spec, machine_id=machine, boot_id=boot)
-        told = self._told(order)
+        told = after is None and self._told(order)  # what has run is unlike a start
         life = Life(
             self._runtime,
             spec,
@@ -98,6 +100,7 @@ class Factory:
             stack=stack,
             below=below,
             fingerprint=told,
+            after=after,
         )
         self.lives.add(life)
         _all.add(life)

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proofbox.errors import ProofboxError, Refused
+from proofbox.errors import InvalidInput, ProofboxError
 from proofbox.host.copies import Purpose, copy_to_memory
 from proofbox.host.idmap import find_ids
 from proofbox.host.layers import Written, can_stack
@@ -27,6 +27,7 @@ from proofbox.runtime.contract import Below
 from proofbox.sandbox.given import as_count
 from proofbox.sandbox.isolation import tell
 from proofbox.sandbox.lifecycle import Life
+from proofbox.sandbox.memory import make_all
 from proofbox.sandbox.order import Order
 from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture, copy_directory, prune
 from proofbox.templates.store import OVER, OVER_LAYERS, check_name, open_store
@@ -81,10 +82,14 @@ class Forking:
         """New sandboxes that start from the file system as it is here now, live inside the ``async with``, gone after
         it. They share nothing that is written from now on, neither with each other nor with this one.
 
-        **Processes are not carried over**, nor what is in ``/dev/shm``; ``memory=True`` asks for that and is refused,
-        as no runtime here can do it. What else was asked for this one holds for them too; ``limits`` replace its own,
-        and that on the disk is for what they write themselves. From a frozen sandbox the cost does not grow with what
-        was written. A live one is copied once, its processes paused for so long; its clocks go on.
+        **Processes are not carried over**, nor what is in ``/dev/shm``, but with ``memory=True``: then they go on in
+        each child from the same instant, with random numbers, a clock, a machine id and a boot id of its own; what is
+        left of the limit on time is theirs too, and ``limits`` cannot be given. Only ``microvm`` can do that, and only
+        while no command, file operation or connection is under way; others refuse.
+
+        What else was asked for this one holds for them too; ``limits`` replace its own, and that on the disk is for
+        what they write themselves. From a frozen sandbox the cost does not grow with what was written. A live one is
+        copied once, its processes paused for so long; its clocks go on.
 
         Raises ``InvalidInput``, ``Refused``, ``SandboxLost``, ``Busy`` (its processes did not pause), ``StoreFailed``
         (the copy), ``CreateFailed``; then, and when cancelled, no child is left and this one goes on as it was. They
@@ -96,10 +101,11 @@ class Forking:
     async def _fork(self, count: int, limits: Limits | None, memory: bool) -> AsyncIterator[tuple[Sandbox, ...]]:
         factory, order, life = self._origin.factory, self._origin.order, self._origin.life
         if memory:
-            raise Refused(
-                f"fork of sandbox {life.spec.id} with its memory",
-                (f"runtime {self._forking_host.runtime_name!r} carries no processes over; leave memory=True out",),
-            )
+            if limits is not None:
+                raise InvalidInput("a fork with memory goes on with the limits that it has: leave limits out")
+            async with _with_memory(factory, order, life, count) as children:
+                yield children
+            return
         if limits is not None:
             spec = msgspec.structs.replace(order.spec, limits=self._forking_host.effective(limits))
             order = replace(order, spec=spec)
@@ -119,6 +125,24 @@ class Forking:
 
 
 @asynccontextmanager
+async def _with_memory(factory: Factory, order: Order, life: Life, count: int) -> AsyncIterator[tuple[Sandbox, ...]]:
+    count = as_count(count, "the number of forks", FORKS_MOST, 1)
+    lives: list[Life] = []
+    try:
+        await make_all(factory, order, life, count, lives)
+        yield tuple(factory.box(order, each) for each in lives)
+    finally:
+        await _end(lives)
+
+
+async def _end(lives: Sequence[Life]) -> None:
+    with anyio.CancelScope(shield=True):
+        async with anyio.create_task_group() as ending:
+            for each in lives:
+                ending.start_soon(each.end)
+
+
+@asynccontextmanager
 async def forked(factory: Factory, order: Order, life: Life, count: int) -> AsyncIterator[tuple[Sandbox, ...]]:
     """See ``Sandbox.fork``."""
     count = as_count(count, "the number of forks", FORKS_MOST, 1)
@@ -132,10 +156,7 @@ async def forked(factory: Factory, order: Order, life: Life, count: int) -> Asyn
             tell(each)
         yield tuple(factory.box(order, each) for each in lives)
     finally:
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as ending:
-                for each in lives:
-                    ending.start_soon(each.end)
+        await _end(lives)
         stack.release()
 
 

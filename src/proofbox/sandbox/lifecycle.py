@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from time import clock_gettime_ns, perf_counter, time
 from typing import Final, Literal, TypeVar, cast
@@ -22,7 +23,17 @@ from proofbox.model.limits import LimitKind
 from proofbox.model.outcome import HitLimit, Usage
 from proofbox.model.spec import LEVELS, SandboxSpec
 from proofbox.model.template import Template, mountable
-from proofbox.runtime.contract import Below, CanCountEvents, CanLayer, CanObserve, Ended, Handle, Runtime
+from proofbox.runtime.contract import (
+    Below,
+    CanCountEvents,
+    CanLayer,
+    CanObserve,
+    CanSnapshotMemory,
+    Ended,
+    Handle,
+    Remembered,
+    Runtime,
+)
 from proofbox.sandbox.channel import Channel
 from proofbox.sandbox.clocks import start_clocks
 from proofbox.sandbox.stack import Stack
@@ -64,12 +75,21 @@ COARSE: Final = 5
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class After:
+    """What a sandbox goes on from: another one with its processes, and the channel to that one's guest."""
+
+    remembered: Remembered
+    channel: Channel
+
+
 class Life:
     """One sandbox from nothing to nothing. ``channel`` is there as long as it is live.
 
     With ``held`` it is made ahead: its clocks stand until ``begin``, which must come within so many seconds after
     ``open``. ``on_ended`` is called once, when it is gone. ``below`` is what the runtime needs to put it over
-    ``stack``. With ``fingerprint`` its guest tells, with its first word, what the sandbox is: ``start_lines``.
+    ``stack``. With ``after`` it goes on where another one was. With ``fingerprint`` its guest tells, with its first
+    word, what the sandbox is: ``start_lines``.
     """
 
     def __init__(
@@ -83,6 +103,7 @@ class Life:
         stack: Stack | None = None,
         below: Sequence[Below] = (),
         fingerprint: bool = False,
+        after: After | None = None,
     ) -> None:
         self.spec = spec
         self.stack = Stack() if stack is None else stack.hold()
@@ -94,6 +115,7 @@ class Life:
         self.start_lines = b""
         """What the guest told of the sandbox before anything ran in it."""
         self._below = below
+        self._after = after
         self._fingerprint = fingerprint
         self.state: State = "new"
         self.timings: dict[str, float] = {}
@@ -215,6 +237,16 @@ class Life:
             )
         return cast(CanLayer, self._runtime)
 
+    @property
+    def remembering(self) -> tuple[CanSnapshotMemory, Handle | None]:
+        """What can carry its processes over, and its handle. Raises ``Refused`` where nothing can."""
+        if not isinstance(self._runtime, CanSnapshotMemory):
+            raise Refused(
+                f"sandbox {self.spec.id} with its memory",
+                (f"runtime {self._runtime.name!r} carries no processes over (microvm does); leave memory=True out",),
+            )
+        return self._runtime, self.handle
+
     def _held_by_runtime(self) -> Handle:
         if self.handle is None or self.state in OVER:
             raise copy.copy(self._error) if self._error else SandboxLost(f"sandbox {self.spec.id} is over", "cancelled")
@@ -284,6 +316,9 @@ class Life:
                 self._late = CreateFailed(f"{message}; the host is overloaded, or `proofbox doctor` tells why", phase)
 
     async def _create(self) -> Handle:
+        if self._after is not None:
+            runtime, _ = self.remembering
+            return await runtime.create_like(self.spec, self._template, self._after.remembered)
         if not self._below:
             return await self._runtime.create(self.spec, self._template)
         return await self._layering().create_above(self.spec, self._template, self._below)
@@ -306,6 +341,9 @@ class Life:
     async def _connect(self) -> None:
         assert self.handle is not None
         sock = await self._runtime.connect(self.handle)
+        if self._after is not None:
+            self._channel = Channel(sock, self.spec.id, self._channel_lost, self._after.channel)
+            return
         self._channel = Channel(sock, self.spec.id, self._channel_lost)
         wall = self.spec.limits.wall
         life_ms = int((self._held + wall + LIFE_SLACK) * 1000) if wall is not None else 0

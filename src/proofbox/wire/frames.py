@@ -112,15 +112,16 @@ def encode_data(kind: int, stream: int, pipe: int, data: bytes, eof: bool = Fals
 class FrameDecoder:
     """Cuts the byte stream that ``side`` sends into frames. Keeps at most one unfinished frame, and ``RUN`` parts.
 
-    After a ``WireError`` every further ``feed`` raises it again: there is no way back into a broken stream.
+    ``greeted``: the HELLO was on another stream, which this one goes on from. After a ``WireError`` every further
+    ``feed`` raises it again: there is no way back into a broken stream.
     """
 
     __slots__ = ("_broken", "_first", "_parts", "_rest", "_side", "_types")
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: Side, *, greeted: bool = False) -> None:
         self._side: Side = side
         self._types = _TYPES[side]
-        self._first = True
+        self._first = not greeted
         self._rest = bytearray()
         self._parts: dict[int, bytearray] = {}
         self._broken: str | None = None

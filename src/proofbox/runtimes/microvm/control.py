@@ -6,6 +6,8 @@ import os
 import socket
 import struct
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Literal
@@ -128,6 +130,12 @@ class Control:
             while not self._renewed:
                 if not await self._take():
                     raise anyio.BrokenResourceError
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """While this is open nothing is asked, and nothing that was is still to be answered."""
+        async with self._alone:
+            yield
 
     async def drain(self) -> None:
         """Takes in all that came before the machine's end, once it has ended."""

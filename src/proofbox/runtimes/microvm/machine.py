@@ -49,7 +49,8 @@ class Machine:
 class Inherited:
     """Descriptors that QEMU has from its start. ``memory``: a file for the machine's memory, or -1.
 
-    ``restored``: it goes on from a saved state, with that memory.
+    ``restored``: it goes on from a saved state, with that memory. ``held``: it takes one in to be saved again, and
+    stands still.
     """
 
     ports: Sequence[int]
@@ -57,6 +58,7 @@ class Inherited:
     disks: Sequence[int]
     memory: int = -1
     restored: bool = False
+    held: bool = False
 
 
 def arguments(machine: Machine, inherited: Inherited) -> list[str]:
@@ -64,7 +66,7 @@ def arguments(machine: Machine, inherited: Inherited) -> list[str]:
     return [
         *("-nodefaults", "-no-user-config", "-nographic", "-no-reboot"),
         *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
-        *_platform(machine, backed=inherited.memory >= 0),
+        *_platform(machine),
         *_beginning(machine, inherited),
         *("-serial", "stdio"),
         *("-chardev", f"socket,id=monitor,fd={inherited.monitor}", "-mon", "chardev=monitor,mode=control"),
@@ -76,20 +78,22 @@ def arguments(machine: Machine, inherited: Inherited) -> list[str]:
 
 def _beginning(machine: Machine, inherited: Inherited) -> Iterator[str]:
     """What it boots, or that it is told on its monitor what to go on from; and where its memory is."""
-    if inherited.memory >= 0:
+    if inherited.memory < 0:
+        yield from ("-object", f"memory-backend-ram,id=memory,size={machine.whole_memory}")
+    else:
         # Restored, it may write what it has mapped, and never the file.
-        share = "off" if inherited.restored else "on"
+        share = "off" if inherited.restored and not inherited.held else "on"
         where = f"mem-path=/proc/self/fd/{inherited.memory},share={share}"
         yield from ("-object", f"memory-backend-file,id=memory,size={machine.whole_memory},{where}")
     if inherited.restored:
-        yield from ("-incoming", "defer")
+        yield from ("-incoming", "defer", *(("-S",) if inherited.held else ()))
     else:
         yield from ("-kernel", KERNEL, "-initrd", INITRAMFS, "-append", machine.cmdline)
 
 
-def _platform(machine: Machine, *, backed: bool) -> Iterator[str]:
+def _platform(machine: Machine) -> Iterator[str]:
     options = {"microvm": "microvm,acpi=on,graphics=off,usb=off", "q35": "q35,graphics=off,usb=off"}
-    yield from ("-M", options[machine.machine] + (",memory-backend=memory" if backed else ""))
+    yield from ("-M", options[machine.machine] + ",memory-backend=memory")
     if machine.accelerator == "kvm":
         yield from ("-accel", "kvm", "-cpu", "host")
     else:

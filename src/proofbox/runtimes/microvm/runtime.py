@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ import msgspec
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.cgroup_room import claim_place
-from proofbox.host.home import data_home, private_directory, workshop
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
 from proofbox.model.limits import LimitKind, Limits
@@ -30,14 +28,13 @@ from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Ended, Handle, Probe
 from proofbox.runtimes.microvm import image, inside, probe, vmm
-from proofbox.runtimes.microvm.control import Control
+from proofbox.runtimes.microvm.copies import Copying
+from proofbox.runtimes.microvm.handle import MicrovmHandle, handle_of, is_speed
 from proofbox.runtimes.microvm.initramfs import make_initramfs
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.parts import Parts, confined, files, find_parts
 from proofbox.runtimes.microvm.ports import open_ports
 from proofbox.runtimes.microvm.warm import Warm
-from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
-from proofbox.wire.guest import FATAL_LAYOUT
 
 T = TypeVar("T")
 
@@ -61,58 +58,6 @@ FROM_OUTSIDE: Final[frozenset[LimitKind]] = frozenset({"cpus", "cpu_time"})
 """Enforced where this host has control groups for it, over all that the machine takes of its processors."""
 
 
-@dataclass(slots=True, eq=False)
-class MicrovmHandle:
-    """One sandbox and its machine. ``base``: the user of this host that the machine runs as, 0 where none can
-    be chosen."""
-
-    id: str
-    directory: Path
-    plan: cgroup.Plan
-    base: int
-    channel: socket.socket
-    control: Control
-    far: tuple[socket.socket, ...]
-    machine: vmm.Vmm | None = None
-    connected: bool = False
-    started: bool = False
-    asked: bool = False
-    booted: Usage = field(default_factory=Usage)
-    """What the machine had used when its sandbox was ready: its boot is not the sandbox's doing."""
-    own: ExitStack = field(default_factory=ExitStack)
-    """Where images of its own are, beside the store's: they may be large, and an owner's directory lies in memory."""
-
-    def own_image(self, sources: Sequence[str]) -> Path:
-        """An image that no other sandbox uses. Blocks; raises as ``make_image``."""
-        place = self.own.enter_context(workshop(private_directory(data_home()) / "making"))
-        image.make_image(place / "own.erofs", sources)
-        return place / "own.erofs"
-
-    async def last_words(self) -> str:
-        """Why its machine ended before the sandbox stood: what came on the channel, or that nobody said why."""
-        assert self.machine is not None
-        status = await self.machine.exited()
-        try:
-            frames = FrameDecoder("guest").feed(self.channel.recv(MAX_PAYLOAD))
-            told = [FATAL_LAYOUT.decode(each.payload).message.decode("utf-8", "replace") for each in frames]
-        except (OSError, WireError):
-            told = []
-        return told[0] if told else f"machine: it ended at once, with status {status}, and nobody said why"
-
-    def close_far(self) -> None:
-        """Lets go of the ends that only the machine needs. Idempotent."""
-        for each in self.far:
-            each.close()
-
-    def close(self) -> None:
-        """Lets all of its descriptors go. Idempotent."""
-        self.close_far()
-        self.channel.close()
-        self.control.port.close()
-        if self.machine is not None:
-            self.machine.close()
-
-
 class _Recalled:
     """What its probe, which boots a machine, rests on."""
 
@@ -127,7 +72,7 @@ class _Recalled:
 
 
 @dataclass(slots=True)
-class MicrovmRuntime(_Recalled):
+class MicrovmRuntime(Copying, _Recalled):
     """See the module. Safe to use from several event loops, one after the other."""
 
     owner: Owner
@@ -201,7 +146,7 @@ class MicrovmRuntime(_Recalled):
         )
         plan = cgroup.plan_group(self._place, self.owner.id, spec.id, outer)
         # The machine joins by itself; and it boots at full speed.
-        own = replace(plan, values=tuple(each for each in plan.values if each[1] and not _is_speed(each[0])))
+        own = replace(plan, values=tuple(each for each in plan.values if each[1] and not is_speed(each[0])))
         try:
             directory.mkdir(mode=0o700)
         except OSError as error:
@@ -240,32 +185,30 @@ class MicrovmRuntime(_Recalled):
             handle.machine = vmm.start(parts.qemu, machine, where, handle.far, state=state)
         finally:
             handle.close_far()
+        handle.shape = machine
         handle.control.waiting = state is not None  # it was, when it was saved
 
     async def _launch(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template) -> None:
         """Waits for its init, and for the sandbox to stand."""
         control = handle.control
         try:
-            await _until(handle, lambda: control.waiting)
+            await handle.until(lambda: control.waiting)
             await control.send(*inside.launch_records(spec, template))
-            await _until(handle, lambda: control.ready is not None)
+            await handle.until(lambda: control.ready is not None)
         except anyio.BrokenResourceError as error:
             raise CreateFailed(f"sandbox {spec.id}: its machine ended while it was made", "machine") from error
-        handle.booted = cgroup_apply.usage(handle.plan) if handle.plan.directories else Usage()
-        for path, value in handle.plan.values:
-            if _is_speed(path):
-                Path(path).write_text(value)
+        handle.settle()
 
     async def start(self, handle: Handle) -> None:
         """Nothing more to do: the guest runs nothing until it gets the client's first message."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         if mine.started:
             raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
         mine.started = True
 
     async def connect(self, handle: Handle) -> socket.socket:
         """The end of its channel, which QEMU passes on to a port of the machine."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         if mine.connected:
             raise CreateFailed(f"sandbox {mine.id} cannot be connected twice", "connect")
         mine.connected = True
@@ -273,7 +216,7 @@ class MicrovmRuntime(_Recalled):
 
     async def wait(self, handle: Handle) -> Ended:
         """Until every process of the machine is gone. The status is the guest's, where the machine told it."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         status = None if mine.machine is None else await mine.machine.exited()
         await mine.control.drain()
         if mine.control.end is not None:
@@ -286,7 +229,7 @@ class MicrovmRuntime(_Recalled):
         What its kernel counts (memory kills, refused forks, processes, disk) is told by its init, which no program of
         the sandbox reaches but by breaking that kernel. Where that is silent, the latest counters are told again.
         """
-        mine = _of(handle)
+        mine = handle_of(handle)
         with anyio.move_on_after(USAGE_S):
             await mine.control.usage()
         outside = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
@@ -302,7 +245,7 @@ class MicrovmRuntime(_Recalled):
 
     async def stop(self, handle: Handle) -> None:
         """Ends the machine as a power failure would, and waits until its processes are gone."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         mine.asked = True
         mine.close_far()
         if mine.machine is not None:
@@ -310,7 +253,7 @@ class MicrovmRuntime(_Recalled):
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes its directory and its control groups."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         await self.stop(mine)
         mine.close()
         with anyio.move_on_after(ENDING_S) as late:
@@ -348,16 +291,6 @@ class MicrovmRuntime(_Recalled):
             self._groups = None
 
 
-def _of(handle: Handle) -> MicrovmHandle:
-    assert isinstance(handle, MicrovmHandle)  # tells the type checker; a runtime gets its own handles
-    return handle
-
-
-def _is_speed(path: str) -> bool:
-    """A limit on how fast it may be, which its boot is spared."""
-    return path.rpartition("/")[2] in ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
-
-
 def _since(now: float | None, before: float | None) -> float | None:
     return None if now is None else max(0.0, now - (before or 0.0))
 
@@ -372,13 +305,3 @@ async def _image(handle: MicrovmHandle, template: Template) -> Path:
     if template.digest:
         return await _in_thread(lambda: image.template_image(template))
     return await anyio.to_thread.run_sync(handle.own_image, [layer.source for layer in template.layers])
-
-
-async def _until(handle: MicrovmHandle, done: Callable[[], bool]) -> None:
-    """Takes in what init says until that is so. Raises ``CreateFailed`` with what went wrong if it never is."""
-    while not done():
-        more = await handle.control.take()
-        failed = handle.control.failed
-        if failed is not None or not more:
-            what = failed.text if failed is not None else await handle.last_words()
-            raise CreateFailed(f"sandbox {handle.id}: {what}", what.partition(":")[0])

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -25,6 +25,7 @@ from proofbox.errors import CreateFailed, SandboxLost
 from proofbox.host.seccomp.bpf import compile_filter
 from proofbox.host.seccomp.policy import machine as current_machine
 from proofbox.host.seccomp.policy import policy
+from proofbox.host.stage import stage
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
 from proofbox.runtimes.microvm.machine import INITRAMFS, KERNEL, MIB, TRANSLATIONS, Inherited, Machine, arguments
@@ -36,8 +37,8 @@ OVERHEAD: Final = {"kvm": 64 * MIB, "tcg": 128 * MIB + TRANSLATIONS}
 OWN_TASKS: Final = 96
 """Threads and processes of its own, which count in its group: processors, I/O threads, our program's."""
 
-IGNORE_SHARED: Final = {"capability": "x-ignore-shared", "state": True}
-"""Memory that is a file of ours is not written into the state."""
+AT_ONCE: Final[dict[str, Any]] = {"max-bandwidth": 1 << 40, "downtime-limit": 2_000_000}
+"""As fast as it can, and in one go: nobody waits at the other end."""
 DEVICES: Final = 16 * MIB
 """Bytes that the state of devices may have; 64 KiB are usual."""
 SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -47,7 +48,6 @@ _PAUSE_S: Final = 0.001
 
 STOP_PATIENCE: Final = 5.0
 """Seconds that our own program has to end the machine before it is killed, which ends the machine too."""
-STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Confined:
     namespace: int = -1
 
 
-class SaveFailed(SandboxLost):
-    """QEMU did not save its machine."""
+class SaveFailed(CreateFailed):
+    """QEMU did not save its machine, or did not take one in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ class State:
 
     memory: int
     devices: bytes
+    halted: bool = False
+    """Who starts a machine from it has to let it ``go``."""
 
     def close(self) -> None:
         """Lets the memory go, once no machine needs it. Not to be repeated."""
@@ -110,25 +112,62 @@ class Vmm:
 
         It stands still from then on. Raises ``SaveFailed``; stop it then.
         """
-        target = os.memfd_create("devices", os.MFD_CLOEXEC)
+        target = await self._saved(DEVICES, shared=True)
         try:
-            await self.monitor.command("migrate-set-capabilities", capabilities=[IGNORE_SHARED])
-            await self.monitor.command("getfd", passed=[target], fdname="devices")
-            await self.monitor.command("migrate", uri="fd:devices")
+            return os.pread(target, DEVICES, 0)
+        finally:
+            os.close(target)
+
+    async def copied(self, machine: Machine) -> int:
+        """All of it, memory included, in a file in memory; it stands still at the end of that and goes on.
+
+        A descriptor of the file. Raises ``SaveFailed``; it may stand still then. Cancelled, it is copied first.
+        """
+        with anyio.CancelScope(shield=True):  # half-way it would stand still, and give no more answers
+            target = await self._saved(machine.whole_memory + DEVICES, shared=False)
+            try:
+                await self.monitor.command("cont")
+            except SandboxLost as error:
+                os.close(target)
+                raise SaveFailed(str(error), "monitor") from error
+        return target
+
+    async def _saved(self, most: int, *, shared: bool) -> int:
+        target = os.memfd_create("machine", os.MFD_CLOEXEC)
+        try:
+            await self.monitor.command("migrate-set-capabilities", capabilities=[_ignore_shared(shared)])
+            await self.monitor.command("migrate-set-parameters", **AT_ONCE)
+            await self.monitor.command("getfd", passed=[target], fdname="machine")
+            await self.monitor.command("migrate", uri="fd:machine")
+            await self._migrated()
+            if os.fstat(target).st_size > most:
+                raise SaveFailed(f"QEMU saved more than {most} bytes of its machine", "monitor")
+        except SandboxLost as error:
+            os.close(target)
+            raise SaveFailed(str(error), "monitor") from error
+        except BaseException:
+            os.close(target)
+            raise
+        return target
+
+    async def _migrated(self) -> None:
+        try:
             with anyio.fail_after(SAVE_S):
                 while (told := await self.monitor.command("query-migrate")).get("status") != "completed":
                     if told.get("status") in ("failed", "cancelled"):
-                        raise SaveFailed(f"QEMU did not save its machine: {told}", "monitor")
+                        raise SaveFailed(f"QEMU did not move its machine: {told}", "monitor")
                     await anyio.sleep(_PAUSE_S)
-            if os.fstat(target).st_size > DEVICES:
-                raise SaveFailed(f"QEMU saved more than {DEVICES} bytes for devices", "monitor")
-            return os.pread(target, DEVICES, 0)
         except TimeoutError:
-            raise SaveFailed(f"QEMU did not save its machine within {SAVE_S:g} s", "monitor") from None
-        except SandboxLost as error:
-            raise SaveFailed(str(error), "monitor") from error
-        finally:
-            os.close(target)
+            raise SaveFailed(f"QEMU did not move its machine within {SAVE_S:g} s", "monitor") from None
+
+    async def taken_in(self) -> None:
+        """Waits until it has taken in the copy that it was started with. Raises ``SandboxLost``."""
+        await self._migrated()
+
+    async def go(self) -> None:
+        """Lets one that was started from a halted state run. Raises ``SandboxLost``."""
+        await self._migrated()
+        await self.monitor.command("cont")
 
     def close(self) -> None:
         """Lets the descriptors go; the machine runs on. Idempotent."""
@@ -143,11 +182,13 @@ def start(
     *,
     state: State | None = None,
     memory: int = -1,
+    copy: int = -1,
 ) -> Vmm:
     """Starts a machine with these serial ports, the guest's channel first. The caller closes them after this.
 
     It boots; or it goes on from ``state``, which has to be one of the very same machine. ``memory``: a file made by
-    ``memory_file`` that it has for its memory, so that it can be saved.
+    ``memory_file`` that it has for its memory, so that it can be saved. With ``copy``, what another one's ``copied``
+    gave, it takes that in, into ``memory``, and stands still.
 
     It ends when the thread that called this does. What goes wrong from here on comes as FATAL on the channel, and so do
     the console's last words when QEMU ends by itself. Raises ``CreateFailed``; nothing is left then.
@@ -160,13 +201,15 @@ def start(
         opened.extend(_open(path, mode) for path, mode in disks)
         inherited = Inherited([port.fileno() for port in ports], far.fileno(), tuple(opened), memory)
         monitor = Monitor(near)
-        if state is not None:
-            opened.append(_filled(state.devices))
+        if state is not None or copy >= 0:
+            opened.append(_filled(state.devices) if state is not None else _again(copy))
             monitor.send_ahead(
-                ("migrate-set-capabilities", {"capabilities": [IGNORE_SHARED]}),
+                ("migrate-set-capabilities", {"capabilities": [_ignore_shared(state is not None)]}),
                 ("migrate-incoming", {"uri": f"fd:{opened[-1]}"}),
             )
-            inherited = replace(inherited, memory=state.memory, restored=True)
+            inherited = replace(inherited, restored=True, held=state is None)
+        if state is not None:
+            inherited = replace(inherited, memory=state.memory)
         opened.append(_filled(_filter()))
         words = [*_enter(qemu, machine, confined, inherited), "filter", str(opened[-1])]
         words += ["--", qemu.path, *arguments(machine, inherited)]
@@ -205,6 +248,16 @@ def _filter() -> bytes:
     return compile_filter(policy(), current_machine())
 
 
+def _ignore_shared(shared: bool) -> dict[str, object]:
+    """Whether memory that is a file of ours is left out of what is saved; the same on both sides."""
+    return {"capability": "x-ignore-shared", "state": shared}
+
+
+def _again(file: int) -> int:
+    """The same file, to be read from its start."""
+    return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _filled(content: bytes) -> int:
     """A file in memory that holds that, to be read from its start."""
     file = os.memfd_create("proofbox", os.MFD_CLOEXEC)
@@ -232,7 +285,7 @@ def _spawn(words: Sequence[str], passed: Sequence[int]) -> subprocess.Popen[byte
 
 def _enter(qemu: Qemu, machine: Machine, confined: Confined, inherited: Inherited) -> list[str]:
     """Our own program, and what it is to prepare: see guest/vmenter.h."""
-    words = [str(guest_path()), "vm-enter", "channel", str(inherited.ports[0]), "stage", _stage()]
+    words = [str(guest_path()), "vm-enter", "channel", str(inherited.ports[0]), "stage", stage()]
     for group in confined.groups:
         words += ["group", group]
     if confined.uid:
@@ -247,8 +300,3 @@ def _enter(qemu: Qemu, machine: Machine, confined: Confined, inherited: Inherite
     if machine.accelerator == "kvm":
         words += ["device", "/dev/kvm"]
     return words
-
-
-def _stage() -> str:
-    """A directory of this host to put QEMU's root together on, in a mount namespace of its own."""
-    return next((place for place in STAGES if os.path.isdir(place) and not os.path.islink(place)), "/usr")

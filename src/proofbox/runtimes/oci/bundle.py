@@ -15,6 +15,7 @@ from proofbox.host.idmap import IdMap
 from proofbox.host.names import name_files
 from proofbox.host.seccomp.oci import oci_profile
 from proofbox.host.seccomp.policy import machine, policy
+from proofbox.host.stage import stage
 from proofbox.kit.binary import guest_path
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template, targets
@@ -24,8 +25,7 @@ from proofbox.runtimes.oci.programs import Program
 
 PREFIX: Final = "oci-"
 DIRECTORIES: Final = ("rootfs", "layer", "lower", "volume", "state")
-STAGES: Final = ("/mnt", "/tmp", "/run", "/var")
-"""Where a bundle may be seen in its runtime's own mount namespace: the first that is a directory of this host."""
+
 
 MACHINE_ID: Final = "/etc/machine-id"
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -42,11 +42,6 @@ def confined() -> Confined:
         tuple(f"/proc/{path}" for path in data.readonly),
         msgspec.Raw(msgspec.json.encode(oci_profile(policy(), machine()))),
     )
-
-
-def stage() -> str:
-    """See ``STAGES``."""
-    return next((place for place in STAGES if os.path.isdir(place) and not os.path.islink(place)), "/usr")
 
 
 def shown_files(spec: SandboxSpec, shown_processors: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

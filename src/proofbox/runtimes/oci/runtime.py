@@ -34,6 +34,7 @@ from proofbox.host.owner import Owner
 from proofbox.host.pause import paused
 from proofbox.host.processors import Processors
 from proofbox.host.space import with_space
+from proofbox.host.stage import stage
 from proofbox.host.threads import inner_pid
 from proofbox.kit.child import end_within, exited
 from proofbox.model.outcome import Usage
@@ -411,7 +412,7 @@ def _popen(words: list[str], passed: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         words,
         # Where runtimes put a copy of themselves for a moment; by default that is the host's /tmp.
-        env={"_LIBCONTAINER_STATEDIR": f"{bundle.stage()}/state"},
+        env={"_LIBCONTAINER_STATEDIR": f"{stage()}/state"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
