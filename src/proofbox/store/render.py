@@ -107,6 +107,7 @@ def _apart(report: Report) -> list[str]:
         words += [f"shared {' '.join(found.shared)}"] if found.shared else []
         words += [] if found.seccomp is None else ["system calls filtered" if found.seccomp == 2 else "no filter"]
         words += [] if found.capabilities is None else [f"{len(found.capabilities)} capabilities in reach"]
+        words += [f"platform {printable(found.platform, 60)}"] if found.platform else []
         words += [f"kernel {printable(found.kernel, 60)}"] if found.kernel else []
         head = f"isolation ({found.runtime}, level {found.level}) of {line.attempts} attempts"
         lines.append(f"{head}: {', '.join(words)}")
