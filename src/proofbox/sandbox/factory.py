@@ -21,7 +21,7 @@ from proofbox.runtime import registry
 from proofbox.runtime.contract import Below, OwnDirectory, Runtime
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.fork import Origin
-from proofbox.sandbox.isolation import check, watching
+from proofbox.sandbox.isolation import check, tell, watching
 from proofbox.sandbox.lifecycle import After, Life
 from proofbox.sandbox.order import Order, check_id
 from proofbox.sandbox.stack import Stack
@@ -135,8 +135,13 @@ class Factory:
         if question.kind == LOOK and told != life.start_lines:
             self.starts.check(life.spec, told, order.template.layers)
 
+    def hand_out(self, order: Order, life: Life) -> Sandbox:
+        """As ``box``, for whom it was made: who watches is told of it."""
+        tell(life)
+        return self.box(order, life)
+
     def box(self, order: Order, life: Life) -> Sandbox:
-        """A live one as its user sees it. Who hands it out has to ``isolation.tell``."""
+        """A live one as its user sees it. Whoever hands it out later has to ``isolation.tell``."""
         if self._own_directory is None:
             self._own_directory = isinstance(life.handle, OwnDirectory)
         setting = order.setting()

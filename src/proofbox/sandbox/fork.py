@@ -25,7 +25,6 @@ from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.sandbox.given import as_count
-from proofbox.sandbox.isolation import tell
 from proofbox.sandbox.lifecycle import Life
 from proofbox.sandbox.memory import make_all
 from proofbox.sandbox.order import Order
@@ -130,7 +129,7 @@ async def _with_memory(factory: Factory, order: Order, life: Life, count: int) -
     lives: list[Life] = []
     try:
         await make_all(factory, order, life, count, lives)
-        yield tuple(factory.box(order, each) for each in lives)
+        yield tuple(factory.hand_out(order, each) for each in lives)
     finally:
         await _end(lives)
 
@@ -152,9 +151,7 @@ async def forked(factory: Factory, order: Order, life: Life, count: int) -> Asyn
         for begun in range(0, count, _AT_ONCE):
             async with stack.taken(min(_AT_ONCE, count - begun)) as sets:
                 await _make_all(factory, order, stack, sets, lives)
-        for each in lives:
-            tell(each)
-        yield tuple(factory.box(order, each) for each in lives)
+        yield tuple(factory.hand_out(order, each) for each in lives)
     finally:
         await _end(lives)
         stack.release()

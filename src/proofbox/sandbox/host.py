@@ -25,7 +25,6 @@ from proofbox.runtime.contract import Probe, Runtime
 from proofbox.runtime.reaper import reap_in_background
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.factory import Factory
-from proofbox.sandbox.isolation import tell
 from proofbox.sandbox.order import Asked, Order, order_of
 from proofbox.sandbox.pool import FILLING, KEEP, Pool
 from proofbox.sandbox.starts import Starts
@@ -210,8 +209,7 @@ class Host:
         order = await self._order(asked)
         life = await self._factory.make(order, ident)
         try:
-            tell(life)
-            yield self._factory.box(order, life)
+            yield self._factory.hand_out(order, life)
         finally:
             with paused():  # who is timed does not pay for the end of it
                 await life.end()
