@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -17,7 +18,7 @@ from tests.templates.layouts import Layout, Member, digest, folder, member, save
 from proofbox.errors import InvalidInput, UnknownTemplate
 from proofbox.model.template import Template, mountable
 from proofbox.templates.below import Below, is_opaque
-from proofbox.templates.image import architecture
+from proofbox.templates.image import architecture, manifest_of
 from proofbox.templates.images import import_path
 from proofbox.templates.store import Store
 from proofbox.templates.tree import is_whiteout
@@ -222,6 +223,17 @@ def test_a_layer_that_leaves_its_root_is_refused(store: Store, tmp_path: Path, w
     assert not list((store.home / "making").iterdir())
     with pytest.raises(UnknownTemplate):
         store.resolve("made")
+
+
+@pytest.mark.parametrize("digest_of", ["config", "layers"])
+@pytest.mark.parametrize("name", ["../../escape", "/etc/passwd", "sha256:../../x", "sha256:" + "0" * 63, ""])
+def test_what_a_manifest_names_by_no_digest_is_refused(digest_of: str, name: str) -> None:
+    """Before it becomes the name of a file that is read, made or removed."""
+    blob, good = {"digest": name, "size": 1}, {"digest": digest(b""), "size": 1}
+    manifest = {"config": good, "layers": [good]} | {digest_of: blob if digest_of == "config" else [good, blob]}
+    assert manifest_of(json.dumps({"config": good, "layers": [good]}).encode(), "this")
+    with pytest.raises(InvalidInput, match="is not sha256"):
+        manifest_of(json.dumps(manifest).encode(), "this")
 
 
 def test_an_image_may_have_a_layer_twice(store: Store, tmp_path: Path) -> None:

@@ -216,13 +216,19 @@ def pick(descriptors: tuple[Descriptor, ...], what: str) -> Descriptor:
 
 
 def manifest_of(data: bytes, what: str) -> Index | Manifest:
-    """A manifest or an index of them, by what it says it is, or by its form where it does not say. ``InvalidInput``."""
+    """A manifest or an index of them, by what it says it is, or by its form where it does not say. ``InvalidInput``,
+    also where it names a blob by anything but a digest: what it names becomes names of files.
+    """
     head = decode(data, dict[str, Any], what)
     kind = head.get("mediaType", "")
     if kind in _INDEXES or (not kind and "manifests" in head):
         return decode(data, Index, what)
     if kind in _MANIFESTS or (not kind and "layers" in head):
-        return decode(data, Manifest, what)
+        manifest = decode(data, Manifest, what)
+        for blob in (manifest.config, *manifest.layers):
+            if not _DIGEST.fullmatch(blob.digest):
+                raise InvalidInput(f"import of {what}: the digest {blob.digest!r} is not sha256: and 64 hex digits")
+        return manifest
     named = kind or f"schema version {head.get('schemaVersion')}"
     raise InvalidInput(f"import of {what}: a manifest of the kind {named!r}, which is not one of an image")
 
