@@ -18,7 +18,7 @@ from tests.templates.layouts import Layout, Member, digest, folder, member, save
 from proofbox.errors import InvalidInput, UnknownTemplate
 from proofbox.model.template import Template, mountable
 from proofbox.templates.below import Below, is_opaque
-from proofbox.templates.image import architecture, manifest_of
+from proofbox.templates.image import Manifest, architecture, manifest_of
 from proofbox.templates.images import import_path
 from proofbox.templates.store import Store
 from proofbox.templates.tree import is_whiteout
@@ -230,8 +230,9 @@ def test_a_layer_that_leaves_its_root_is_refused(store: Store, tmp_path: Path, w
 def test_what_a_manifest_names_by_no_digest_is_refused(digest_of: str, name: str) -> None:
     """Before it becomes the name of a file that is read, made or removed."""
     blob, good = {"digest": name, "size": 1}, {"digest": digest(b""), "size": 1}
-    manifest = {"config": good, "layers": [good]} | {digest_of: blob if digest_of == "config" else [good, blob]}
-    assert manifest_of(json.dumps({"config": good, "layers": [good]}).encode(), "this")
+    manifest: dict[str, Any] = {"config": good, "layers": [good]}
+    assert isinstance(manifest_of(json.dumps(manifest).encode(), "this"), Manifest)
+    manifest[digest_of] = blob if digest_of == "config" else [good, blob]
     with pytest.raises(InvalidInput, match="is not sha256"):
         manifest_of(json.dumps(manifest).encode(), "this")
 
