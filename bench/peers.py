@@ -63,26 +63,14 @@ def _in_loop(count: int, folder: str, *command: str) -> list[float]:
     return [int(line) / 1e6 for line in done.stdout.split()]
 
 
-def _root(folder: str) -> Path:
+def empty_root(folder: Path) -> Path:
     """An empty root for the host's /usr."""
-    root = Path(folder) / "rootfs"
+    root = folder / "rootfs"
     for name in ("usr", "proc", "dev", "sys", "tmp", "run", "etc", "var/tmp"):
         (root / name).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
     return root
-
-
-def bundle(binary: str, folder: str) -> None:
-    """That OCI runtime's own default spec, running ``true`` over the host's /usr."""
-    subprocess.run([binary, "spec"], cwd=folder, check=True)
-    file = Path(folder) / "config.json"
-    config = json.loads(file.read_text())
-    config["process"].update(terminal=False, args=[TRUE])
-    config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
-    config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
-    file.write_text(json.dumps(config))
-    _root(folder)
 
 
 def crun(count: int) -> list[float]:
@@ -91,7 +79,14 @@ def crun(count: int) -> list[float]:
     if binary is None:
         return []
     with tempfile.TemporaryDirectory(prefix="bench-crun-") as folder:
-        bundle(binary, folder)
+        subprocess.run([binary, "spec"], cwd=folder, check=True)
+        file = Path(folder) / "config.json"
+        config = json.loads(file.read_text())
+        config["process"].update(terminal=False, args=[TRUE])
+        config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
+        config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
+        file.write_text(json.dumps(config))
+        empty_root(Path(folder))
         name = f"bench-{os.getpid()}-@N"
         return _in_loop(count, folder, binary, "--cgroup-manager=disabled", "run", "--bundle", folder, name)
 
@@ -105,7 +100,7 @@ def podman(count: int) -> list[float]:
         # Its default limits are above what a process without CAP_SYS_RESOURCE may set.
         limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
         options = ("--rm", "--network", "none", "--cgroups=disabled", *limits, "-v", "/usr:/usr:ro", "--rootfs")
-        return _in_loop(count, folder, binary, "run", *options, str(_root(folder)), TRUE)
+        return _in_loop(count, folder, binary, "run", *options, str(empty_root(Path(folder))), TRUE)
 
 
 def floor() -> str:

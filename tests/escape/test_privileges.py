@@ -46,7 +46,10 @@ async def test_a_program_that_would_raise_who_runs_it_does_not(inside: Inside, h
             await inside.box.run(["chmod", "4755", program])
         else:
             make = f"import os; os.setxattr({program!r}, 'security.capability', {FILE_CAPABILITIES!r})"
-            assert (await inside.box.run(["python3", "-c", make])).ok
+            made = await inside.box.run(["python3", "-c", make])
+            if inside.own_kernel and not made.ok:
+                pytest.skip("the kernel inside keeps no file capabilities")
+            assert made.ok
         tried = await inside.box.run([program, "-I", "-S", "-c", SHOW], user=inside.user)
         assert tried.ok or how.endswith("file capabilities")  # the kernel may refuse to run it at all
         assert tried.stdout in (me, "")

@@ -62,6 +62,7 @@ NEWER_RUNSC: Final = (
 DIFFERS: Final = {
     "files": "named pipes and sockets are in memory only, and not in what is kept of the sandbox; what is changed of a "
     "file by one of its names may not show by another",
+    "times": "of a file whose times nobody set, those that are kept differ by a clock's tick from those seen inside",
     "volumes": "what the host changes in a volume later may not be seen",
     "guest": "all users see environment and descriptors of the first process, but nobody gets at its channel or memory",
     "first process": "root inside can kill the first process, and its own sandbox with it",
