@@ -69,7 +69,7 @@ async def test_qemu_sees_and_may_nothing(bare: Machine, start: StartMachine) -> 
     """An empty root, a user of its own without groups and capabilities, filtered system calls, own namespaces."""
     started = await start(bare)
     pid = await started.inside()
-    await started.until(lambda: _status(pid)["Seccomp_filters"] == "2")  # ours, and a moment after its start its own
+    await started.until(partial(_is_filtered, pid))
     status = _status(pid)
     assert status["NoNewPrivs"] == "1"
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
@@ -97,10 +97,18 @@ async def test_many_machines_share_a_read_only_image(bare: Machine, start: Start
     expected: dict[str, set[int] | None] = {str(image): {os.O_RDONLY}, str(disk): {os.O_RDWR}}
     for started in (await start(machine), await start(replace(machine, disk=None))):
         pid = await started.inside()
+        if os.geteuid() != 0:  # it is another user's: that it runs is what can be seen
+            await started.until(partial(_is_filtered, pid))
+            continue
         await started.until(partial(_signals_are_taken, pid))
         opened = _opened(pid)
         assert {path: opened.get(path) for path in expected} == expected
         expected[str(disk)] = None
+
+
+def _is_filtered(pid: int) -> bool:
+    """By our filter, and by its own, which it loads a moment after its start."""
+    return _status(pid)["Seccomp_filters"] == "2"
 
 
 def _signals_are_taken(pid: int) -> bool:
@@ -135,7 +143,7 @@ async def test_stop_leaves_no_process(bare: Machine, start: StartMachine) -> Non
 def test_killed_client_leaves_no_process(qemu: Qemu, bare: Machine) -> None:
     """``kill -9`` of the client at random instants, while it makes machines and ends them."""
     chance, before = random.Random(5), children()
-    for number in range(8):
+    for number in range(5):
         words = [sys.executable, "-c", CLIENT, str(bare.kernel), str(bare.initramfs), str(0.01 * number)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with adopting(), subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as client:

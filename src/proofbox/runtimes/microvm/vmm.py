@@ -193,6 +193,9 @@ def start(
     It ends when the thread that called this does. What goes wrong from here on comes as FATAL on the channel, and so do
     the console's last words when QEMU ends by itself. Raises ``CreateFailed``; nothing is left then.
     """
+    if machine.accelerator == "kvm" and confined.namespace >= 0:
+        # The device is its group's; with lent ids groups are dropped.
+        confined = replace(confined, uid=0, namespace=-1)
     near, far = socket.socketpair()
     opened: list[int] = []
     try:
