@@ -69,8 +69,10 @@ def _found(
     from proofbox.model.spec import LEVELS
 
     wanted = LEVELS.index(DEFAULT_LEVEL)
-    serving = [each for each in entries if each.usable and (only or LEVELS.index(each.level or "none") >= wanted)]
-    serving.sort(key=lambda each: LEVELS.index(each.level or "none"))  # as they are selected: best first in a level
+    serving = [each for each in entries if each.usable]
+    if not only:  # as they are selected where nobody is named
+        serving = [each for each in serving if not each.by_name_only and LEVELS.index(each.level or "none") >= wanted]
+    serving.sort(key=lambda each: LEVELS.index(each.level or "none"))
     fits = not concurrency or any(each.holds is None or each.holds >= concurrency for each in serving[:1])
     return Findings(
         ok=bool(serving) and fits and not lacking,
@@ -121,6 +123,7 @@ def _entry(name: str, probe: Probe, seconds: float, concurrency: int | None) -> 
         name=name,
         usable=probe.usable,
         level=probe.level,
+        by_name_only=probe.by_name_only,
         enforces=tuple(sorted(probe.enforces)),
         networks=tuple(sorted(probe.networks)),
         users=probe.users,

@@ -61,6 +61,7 @@ class RuntimeFindings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     usable: bool = False
     level: Level | None = None
+    by_name_only: bool = False
     enforces: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     users: bool = False
