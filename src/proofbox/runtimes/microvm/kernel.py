@@ -36,6 +36,12 @@ class Kernel:
     version: str
     modules: Path
 
+    @property
+    def number(self) -> tuple[int, ...]:
+        """The version to compare; empty if it is not to be understood."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return tuple(map(int, found.groups())) if found else ()
+
 
 def find_kernel(root: Path = Path("/")) -> Kernel:
     """The one that ``$PROOFBOX_KERNEL`` names, or the newest of the distribution's. Raises ``Refused`` with a remedy.

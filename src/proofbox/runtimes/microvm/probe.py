@@ -10,6 +10,7 @@ import anyio
 
 from proofbox.errors import CreateFailed, ProofboxError, Refused
 from proofbox.host.cgroup import Place
+from proofbox.host.layers import NO_MARKS
 from proofbox.host.owner import Owner
 from proofbox.host.remedies import explain
 from proofbox.host.room import NAMESPACES, Takes
@@ -38,6 +39,10 @@ EMULATED: Final = (
     "its processor is emulated ({why}): programs run several times slower, and QEMU's emulator is not made to hold "
     "what attacks it; so it is taken only where it is asked for by name, and is not of level 'vm'"
 )
+
+
+TAKES_MARKS: Final = (6, 6)
+"""The first Linux whose file system in memory takes the attributes that an overlay needs: see ``NO_MARKS``."""
 
 
 class Maker(Protocol):
@@ -99,6 +104,8 @@ def _notes(parts: Parts | None, place: Place, enforces: frozenset[LimitKind]) ->
     found: list[str] = []
     if parts is not None and parts.accelerator == "tcg":
         found.append(EMULATED.format(why=parts.evidence))
+    if parts is not None and parts.kernel.number < TAKES_MARKS:
+        found.append(f"kernel {parts.kernel.version} in the machine: {NO_MARKS}")
     if "cpus" not in enforces:
         why = "; ".join(place.missing) or "no such controller"
         found.append(f"no limit on processor time (cpus, cpu_time), and none of its counters: {why}")
