@@ -127,6 +127,15 @@ async def idle(host: proofbox.Host, template: Template, count: int) -> list[floa
         return [shared_memory(pid) for pid in pids if b"vm-enter" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+async def memory_fork(host: proofbox.Host, template: Template, count: int) -> float:
+    """Milliseconds until so many sandboxes go on where another one is."""
+    async with host.open_sandbox(template) as box:
+        await box.run(["true"])
+        start = time.perf_counter()
+        async with box.fork(count, memory=True):
+            return (time.perf_counter() - start) * 1e3
+
+
 async def measure(quick: bool) -> list[Row]:
     """Rounds of each in turn. Where this host has no hardware support all of them are emulated."""
     rounds = 3 if quick else 10
@@ -149,6 +158,9 @@ async def measure(quick: bool) -> list[Row]:
         "proofbox": await commands(saved, template, 10 * rounds),
         "proofbox, native": await commands(native, template, 10 * rounds),
     }
+    forks = {
+        f"proofbox, {count}": [await memory_fork(saved, template, count) for _ in range(rounds)] for count in (1, 4)
+    }
     memory = {"proofbox": await idle(saved, template, 4), "proofbox, booting": await idle(booting, template, 2)}
     with by_hand(parts) as pid:
         memory[BY_HAND] = [shared_memory(pid)]
@@ -156,6 +168,7 @@ async def measure(quick: bool) -> list[Row]:
         ("from the order to the first command's result", first, "ms"),
         ("create + true + destroy", lives, "ms"),
         ("a command in a live sandbox", ran, "ms"),
+        ("so many forks with memory", forks, "ms"),
         ("memory of an idle one", memory, "MiB"),
     )
     how = "emulated: " if parts.accelerator == "tcg" else ""
