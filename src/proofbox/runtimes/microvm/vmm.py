@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -121,10 +122,16 @@ class Vmm:
     async def copied(self, machine: Machine) -> int:
         """All of it, memory included, in a file in memory; it stands still at the end of that and goes on.
 
-        A descriptor of the file. Raises ``SaveFailed``; it may stand still then. Cancelled, it is copied first.
+        A descriptor of the file. Raises ``SaveFailed``; it goes on then as well. Cancelled, it is copied first.
         """
         with anyio.CancelScope(shield=True):  # half-way it would stand still, and give no more answers
-            target = await self._saved(machine.whole_memory + DEVICES, shared=False)
+            try:
+                target = await self._saved(machine.whole_memory + DEVICES, shared=False)
+            except SaveFailed:
+                with suppress(SandboxLost):  # if QEMU does not hear us, whoever uses the machine will see that
+                    await self.monitor.command("migrate_cancel")
+                    await self.monitor.command("cont")
+                raise
             try:
                 await self.monitor.command("cont")
             except SandboxLost as error:
@@ -153,12 +160,16 @@ class Vmm:
     async def _migrated(self) -> None:
         try:
             with anyio.fail_after(SAVE_S):
-                while (told := await self.monitor.command("query-migrate")).get("status") != "completed":
-                    if told.get("status") in ("failed", "cancelled"):
-                        raise SaveFailed(f"QEMU did not move its machine: {told}", "monitor")
+                while (status := await self._migration()) != "completed":
+                    if status in ("failed", "cancelled"):
+                        raise SaveFailed(f"QEMU did not move its machine: {status}", "monitor")
                     await anyio.sleep(_PAUSE_S)
         except TimeoutError:
             raise SaveFailed(f"QEMU did not move its machine within {SAVE_S:g} s", "monitor") from None
+
+    async def _migration(self) -> str:
+        told = await self.monitor.command("query-migrate")
+        return str(told.get("status", "")) if isinstance(told, dict) else ""  # a guest may have taken it over
 
     async def taken_in(self) -> None:
         """Waits until it has taken in the copy that it was started with. Raises ``SandboxLost``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,7 +58,7 @@ class Warm:
 
 def _host(machine: Machine) -> str:
     """What a state depends on where the processor is not emulated."""
-    return processor() if machine.accelerator == "kvm" else ""
+    return f"{processor()} {platform.release()}" if machine.accelerator == "kvm" else ""
 
 
 async def _boot(machine: Machine, parts: Parts, memory: int, ends: ExitStack) -> vmm.Vmm:
