@@ -18,6 +18,7 @@ PROGRAMS: Final = """
     sh bash cat chmod chown cp cut date dd df dirname du env expr false find flock grep head id kill ln ls mkdir mkfifo
     mknod mktemp mount mv nohup nproc od printf ps pwd readlink rm rmdir sed seq setsid sha256sum sleep sort stat stty
     sync tail tar tee test timeout touch tr true tty uname uniq unshare wc whoami xargs yes awk cmp dmesg nsenter chroot
+    hostname
 """
 """Those that the checks use. One that this host lacks is left out."""
 WITHOUT: Final = ("*-packages", "test", "idlelib", "ensurepip", "lib2to3", "tkinter", "config-*")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from time import perf_counter
 
 import anyio
 import pytest
@@ -144,10 +145,11 @@ async def test_the_limit_on_one_process_memory_holds(open_box: OpenBox) -> None:
 async def test_the_limit_on_cpu_time_holds(open_box: OpenBox) -> None:
     """A program that computes gets its share, and that it was held back is recorded."""
     async with open_box(limits=Limits(cpus=0.1)) as box:
-        seconds = used = 0.0
+        used, began = 0.0, perf_counter()
         for _ in range(10):
-            seconds += (await box.run("while :; do :; done", timeout=1.0)).elapsed
+            await box.run("while :; do :; done", timeout=1.0)
             usage = await box.usage()
+            seconds = perf_counter() - began  # a machine works for each of these calls too
             assert usage.cpu_user is not None
             used = usage.cpu_user
             assert used < 0.5 * seconds
