@@ -52,7 +52,9 @@ class Kept:
         return next(self.directory.iterdir())
 
 
-def booting(qemu: Qemu, machine: Machine, stack: ExitStack) -> Callable[[int], Awaitable[Vmm]]:
+def booting(
+    qemu: Qemu, machine: Machine, stack: ExitStack, unpacked: int = UNPACKED
+) -> Callable[[int], Awaitable[Vmm]]:
     """Starts it, and waits until its kernel runs."""
 
     async def boot(memory: int) -> Vmm:
@@ -62,7 +64,7 @@ def booting(qemu: Qemu, machine: Machine, stack: ExitStack) -> Callable[[int], A
             vm = vmm.start(qemu, machine, confined(), [far], memory=memory)
         try:
             with anyio.fail_after(PATIENCE):
-                while os.fstat(memory).st_blocks * 512 < UNPACKED:  # noqa: ASYNC110 - nobody tells of it
+                while os.fstat(memory).st_blocks * 512 < unpacked:  # noqa: ASYNC110 - nobody tells of it
                     await anyio.sleep(0.005)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -189,7 +191,7 @@ async def test_cancelled_while_it_is_made(qemu: Qemu, kept: Kept, tmp_path: Path
     before = children()
     with adopting(), closing(States(tmp_path)) as found, ExitStack() as stack:
         with anyio.move_on_after(0.3) as late:
-            await found.get(kept.text, kept.machine, booting(qemu, kept.machine, stack))
+            await found.get(kept.text, kept.machine, booting(qemu, kept.machine, stack, kept.machine.memory))
         assert late.cancelled_caught
         assert settled(before, 20.0) == {}
         with pytest.raises(Booted):
