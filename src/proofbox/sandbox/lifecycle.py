@@ -269,8 +269,12 @@ class Life:
         return SandboxLost(f"sandbox {self.spec.id}: {silent}", "guest")
 
     async def usage(self) -> Usage:
-        """The runtime's counters. Raises ``SandboxLost`` after the end."""
-        return await self._runtime.usage(self._held_by_runtime())
+        """The runtime's counters. Raises ``SandboxLost`` after the end, and if that is when its counters are lies."""
+        try:
+            return await self._runtime.usage(self._held_by_runtime())
+        except ProtocolViolation as violation:
+            self.lose(violation)
+            raise
 
     async def counters(self) -> Usage:
         """As ``usage``, with the two counters that every command is measured by and whatever else comes with them."""
@@ -373,8 +377,12 @@ class Life:
         """The channel has ended: asks the runtime why, so that whoever waits gets the reason and not the symptom."""
         ended: Ended | None = None
         if self.handle is not None and self.state == "live":
-            with anyio.move_on_after(EXPLAIN_SECONDS):
-                ended = await self._runtime.wait(self.handle)
+            try:
+                with anyio.move_on_after(EXPLAIN_SECONDS):
+                    ended = await self._runtime.wait(self.handle)
+            except SandboxLost as error:  # a lie among its last words
+                self.lose(error)
+                return
         fatal = self._channel.fatal if self._channel is not None else ""
         where = f"sandbox {self.spec.id}"
         wall = self.spec.limits.wall

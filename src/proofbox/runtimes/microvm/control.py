@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Literal
@@ -23,6 +23,8 @@ from proofbox.wire.frames import WireError, decode_fields
 RECORD_MAX: Final = 4096
 """Bytes of a record of the machine's."""
 ENTROPY: Final = 64
+COUNTER_MAX: Final = (1 << 63) - 1
+"""No kernel has counted further, and what keeps traces takes no larger number."""
 WAITING: Final = b"W"
 RENEWED: Final = b"N"
 
@@ -75,7 +77,11 @@ def _moment() -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Control:
-    """Our end of the port. One reads at a time."""
+    """Our end of the port. One reads at a time.
+
+    Init says each thing once, and counts once for each time that it was asked, and once more at its end. More than that
+    is a ``ProtocolViolation``: who has taken over the machine's kernel can keep nobody busy here.
+    """
 
     port: socket.socket
     waiting: bool = False
@@ -86,7 +92,8 @@ class Control:
     counted: Usage = field(default_factory=Usage)
     """The latest counters that came."""
     _asked: int = 0
-    _renewed: bool = False
+    _answered: int = 0
+    _renewing: bool = False
     _buffer: bytearray = field(default_factory=bytearray)
     _alone: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -107,15 +114,16 @@ class Control:
             return await self._take()
 
     async def usage(self) -> Usage:
-        """The machine's own counters now; the latest ones if it does not tell any more. Safe to cancel."""
+        """The machine's own counters now; the latest ones if it does not tell any more. Safe to cancel.
+
+        Raises ``ProtocolViolation``.
+        """
         async with self._alone:
-            try:
-                self._asked += 1
+            self._asked += 1
+            with suppress(anyio.BrokenResourceError):
                 await self.send(bytes([Kind.USAGE]))
-                while self._asked and await self._take():
+                while self._answered < self._asked and await self._take():
                     pass
-            except anyio.BrokenResourceError:
-                self._asked = 0
             return self.counted
 
     async def renew(self, spec: SandboxSpec) -> None:
@@ -125,9 +133,9 @@ class Control:
         when that fails; ``failed`` says why then.
         """
         async with self._alone:
-            self._renewed = False
+            self._renewing = True
             await self.send(encode_renew(spec))
-            while not self._renewed:
+            while self._renewing:
                 if not await self._take():
                     raise anyio.BrokenResourceError
 
@@ -173,12 +181,12 @@ class Control:
         return record
 
     def _note(self, record: bytes) -> None:
-        if record == WAITING:
+        if record == WAITING and not self.waiting:
             self.waiting = True
-        elif record == RENEWED:
-            self._renewed = True
-        elif record[:1] == b"U":
-            self._asked = max(0, self._asked - 1)
+        elif record == RENEWED and self._renewing:
+            self._renewing = False
+        elif record[:1] == b"U" and self._answered <= self._asked:
+            self._answered += 1
             self.counted = decode_usage(record[1:])
         else:
             self._note_report(record)
@@ -187,22 +195,27 @@ class Control:
         try:
             report = decode_report(record)
         except ValueError as error:
-            raise ProtocolViolation(str(error)) from error
+            raise ProtocolViolation(f"the machine's init, out of turn or not at all its word: {error}") from error
         match report:
-            case Ready():
+            case Ready() if self.ready is None:
                 self.ready = report
-            case Failed():
+            case Failed() if self.failed is None:
                 self.failed = report
-            case End():
+            case End() if self.end is None:
                 self.end = report
+            case _:
+                raise ProtocolViolation(f"the machine's init said a second time {report}")
 
 
 def decode_usage(data: bytes) -> Usage:
     """The counters of a record. Raises ``ProtocolViolation``."""
     try:
-        found = {tag: int.from_bytes(value, "little") for tag, value in decode_fields(data)}
+        fields = decode_fields(data)
     except WireError as error:
         raise ProtocolViolation(f"the machine's init sent counters that are none: {error}") from error
+    found = {tag: int.from_bytes(value, "little") for tag, value in fields}
+    if any(len(value) != 8 for _, value in fields) or max(found.values(), default=0) > COUNTER_MAX:
+        raise ProtocolViolation(f"the machine's init sent counters that are none: {data[:80]!r}")
     full: Literal["disk", "inodes"] | None = None
     if found.get(Counter.DISK_FREE) == 0:
         full = "disk"
