@@ -17,11 +17,17 @@ import pytest
 from tests.conftest import open_host
 
 from proofbox.host.seccomp.policy import machine, numbers
+from proofbox.model.template import Template
+from proofbox.runtimes.microvm.handle import MicrovmHandle
+from proofbox.runtimes.microvm.handle import handle_of as as_machine
+from proofbox.runtimes.microvm.vmm import Vmm
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
 from proofbox.sandbox.result import CommandResult
+from proofbox.templates.store import open_store
+from proofbox.testing.small import small_template
 
-RUNTIMES = ("native", "crun", "runc", "runsc")
+RUNTIMES = ("native", "crun", "runc", "runsc", "microvm")
 USERS = (None, "nobody") if os.geteuid() == 0 else (None,)
 """With a single id inside there is no other user than root."""
 SETTINGS = (
@@ -114,13 +120,17 @@ class Inside:
     box: Sandbox
     user: str | None
     given: dict[str, Any]
+    template: Template | str
+    """Of the runtime's sandboxes."""
     secret: str
     """What the witnesses keep."""
 
     @property
     def own_kernel(self) -> bool:
-        """What is tried meets a kernel of the sandbox's own, which may allow it there: nothing of the host is in it."""
-        return self.host.probe.level in ("user-kernel", "vm")
+        """What is tried meets a kernel that may allow it, with nothing of the host in it. In a machine, too, the kernel
+        is the sandbox's own, but what stands there is the same sandbox as at ``native``.
+        """
+        return self.host.probe.level == "user-kernel"
 
     async def expect(self, attempts: Mapping[str, str], *allowed: str, **more: int) -> None:
         """Makes them all; where they meet the host's kernel each has to end in one of these ways. Names those that did
@@ -147,7 +157,24 @@ class Inside:
 
     def open_box(self, **asked: Any) -> AbstractAsyncContextManager[Sandbox]:
         """Another sandbox of the runtime, for what changes or fills it."""
-        return self.host.open_sandbox(**asked)
+        return self.host.open_sandbox(**{"template": self.template, **asked})
+
+
+AT_MACHINES = pytest.mark.parametrize("host", ["microvm"], indirect=True, scope="package")
+"""For attacks on what only a machine has."""
+
+
+def handle_of(box: Sandbox) -> MicrovmHandle:
+    """What the host holds of a sandbox in a machine."""
+    assert box._life.handle is not None
+    return as_machine(box._life.handle)
+
+
+def machine_of(box: Sandbox) -> Vmm:
+    """Its machine, as seen from the host."""
+    machine = handle_of(box).machine
+    assert machine is not None
+    return machine
 
 
 OF_THE_HOSTS_KERNEL = frozenset(
@@ -166,23 +193,30 @@ OF_THE_HOSTS_KERNEL = frozenset(
     }
 )
 """What these find in detail (numbers of errors, owners of devices, lines of /proc) is otherwise in gVisor's kernel."""
-AT_RUNSC = ("guest_process", "host_files", "host_processes", "neighbours", "sockets", "trees")
+ALWAYS: dict[object, tuple[str, ...]] = {
+    "runsc": ("guest_process", "host_files", "host_processes", "neighbours", "sockets", "trees"),
+    "microvm": ("guest_process", "machine_") if os.geteuid() == 0 else ("machine_process",),
+}
+"""What root tries there in every run, since most of the time goes into starting programs; the rest is ``slow``. In a
+machine nothing depends on who started it but QEMU's process.
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """crun and runc set up one bundle: what a user tries at crun is left out at runc, but not what root tries. At runsc
-    some of what root tries is always tried.
+    and microvm, which are slow, some of what root tries is always tried.
     """
     for item in items:
         found = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         if (found.get("host"), found.get("inside")) == ("runc", "nobody"):
             item.add_marker("slow")
-        if found.get("host") == "runsc":
-            if item.path.stem.removeprefix("test_") not in AT_RUNSC or found.get("inside") == "nobody":
-                item.add_marker("slow")
-            if getattr(item, "originalname", "") in OF_THE_HOSTS_KERNEL:
-                item.add_marker(pytest.mark.skip(reason="it is about how the host's kernel answers"))
+        subject = item.path.stem.removeprefix("test_")
+        always = ALWAYS.get(found.get("host"))
+        if always is not None and (not subject.startswith(always) or found.get("inside") == "nobody"):
+            item.add_marker("slow")
+        if found.get("host") == "runsc" and getattr(item, "originalname", "") in OF_THE_HOSTS_KERNEL:
+            item.add_marker(pytest.mark.skip(reason="it is about how the host's kernel answers"))
 
 
 PROGRAM = Path(__file__).with_name("inside.py").read_text()
@@ -218,13 +252,21 @@ async def host(request: pytest.FixtureRequest, anyio_backend: str) -> AsyncItera
 
 
 @pytest.fixture(scope="package")
-async def box(host: Host) -> AsyncIterator[Sandbox]:
+def template(host: Host) -> Template | str:
+    """An image of all of the host's /usr would take a machine minutes to make."""
+    return small_template(open_store()) if host.runtime_name == "microvm" else "host"
+
+
+@pytest.fixture(scope="package")
+async def box(host: Host, template: Template | str) -> AsyncIterator[Sandbox]:
     """One sandbox for all attempts that leave nothing in it."""
-    async with host.open_sandbox() as box:
+    async with host.open_sandbox(template) as box:
         yield box
 
 
 @pytest.fixture(scope="package", params=USERS, ids=lambda user: user or "root")
-def inside(request: pytest.FixtureRequest, host: Host, box: Sandbox, witness: Witness) -> Inside:
+def inside(
+    request: pytest.FixtureRequest, host: Host, box: Sandbox, template: Template | str, witness: Witness
+) -> Inside:
     """A foothold in it."""
-    return Inside(host, box, request.param, witness.given(), witness.secret)
+    return Inside(host, box, request.param, witness.given(), template, witness.secret)

@@ -41,7 +41,7 @@ call('open_by_handle_at', os.open('/usr', 0), handle, 0)
     "the root of the template": """
 import ctypes
 handle = ctypes.create_string_buffer(bytes.fromhex('08000000' '01000000' '02000000' '00000000') + bytes(120))
-call('open_by_handle_at', os.open('/etc/hostname', 0), handle, 0)
+call('open_by_handle_at', os.open('/etc/passwd', 0), handle, 0)
 """,
 }
 

@@ -16,20 +16,26 @@ DIRECTORIES = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "var")
 LIMITS = Limits(disk=8 << 20, inodes=1000)
 
 
-def make(root: Path, links: dict[str, str]) -> Template:
-    """A root with the host's /usr, and links in place of some of its directories."""
+def make(root: Path, links: dict[str, str], usual: Template | str) -> Template:
+    """A root with the /usr of the host or of the ``usual`` template, and links in place of some of its directories.
+
+    Without a digest that one's image is made for each machine, and kept for no other.
+    """
+    usr, digest = ("/usr", "sha256:0") if isinstance(usual, str) else (f"{usual.layers[0].source}/usr", "")
     for above in (root, *root.parents[:2]):
         above.chmod(above.stat().st_mode | 0o055)
     top = root / "template"
     for name in (*DIRECTORIES, "usr"):
         if name not in links:
             (top / name).mkdir(parents=True)
+    if "etc" not in links:
+        (top / "etc/passwd").write_text("root:x:0:0:root:/:/bin/sh\n")
     for name in ("bin", "lib", "lib64"):
         (top / name).symlink_to(f"usr/{name}")
     for name, target in links.items():
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).symlink_to(target)
-    return Template(digest="sha256:0", name="t", layers=(Layer("/", str(top)), Layer("/usr", "/usr")), env={})
+    return Template(digest=digest, name="t", layers=(Layer("/", str(top)), Layer("/usr", usr)), env={})
 
 
 @pytest.mark.parametrize("way", ["{}", "../../../../../../../../../..{}"], ids=["absolute", "upwards"])
@@ -43,7 +49,7 @@ async def test_links_where_a_runtime_mounts_lead_nowhere(
     for name in ("dev", "proc", "sys", "tmp", "etc", "dev/shm", "dev/pts", "dev/null", "proc/sys"):
         place = tmp_path / name.replace("/", "-")
         place.mkdir()
-        template = make(place, {name: way.format(witness.directory)})
+        template = make(place, {name: way.format(witness.directory)}, inside.template)
         try:
             async with inside.open_box(template=template, limits=LIMITS) as box:
                 told = await box.run(f"test ! -e {witness.file} && echo inside > /tmp/file; cat {witness.file}")
@@ -59,7 +65,7 @@ async def test_a_link_decides_where_inside_a_volume_is_seen_and_never_outside(
     inside: Inside, witness: Witness, tmp_path: Path
 ) -> None:
     """The volume's place leads through a link of the template's: it is made below the sandbox's own root."""
-    template = make(tmp_path, {"out": f"../../../../../../../..{witness.directory}"})
+    template = make(tmp_path, {"out": f"../../../../../../../..{witness.directory}"}, inside.template)
     (tmp_path / "template" / str(witness.directory)[1:]).mkdir(parents=True)
     shared = tmp_path / "shared"
     shared.mkdir()

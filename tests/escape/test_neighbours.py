@@ -8,6 +8,7 @@ import pytest
 from tests.escape.conftest import Inside
 
 from proofbox.host.seccomp.policy import machine, numbers
+from proofbox.model.template import Template
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
 
@@ -71,9 +72,9 @@ def pids_of(box: Sandbox) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-async def neighbour(host: Host, anyio_backend: str) -> AsyncIterator[Sandbox]:
+async def neighbour(host: Host, template: Template | str, anyio_backend: str) -> AsyncIterator[Sandbox]:
     """Has something of everything, and says at the end whether somebody came."""
-    async with host.open_sandbox() as box:
+    async with host.open_sandbox(template) as box:
         text = SERVER.replace("{mq_open}", str(numbers(machine())["mq_open"]))
         running = await box.start(["python3", "-I", "-S", "-c", text], stdin=True, keep=None)
         async for _, data in running.output():

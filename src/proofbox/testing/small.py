@@ -16,20 +16,32 @@ from proofbox.templates.store import Store
 NAME: Final = "proofbox-small"
 PROGRAMS: Final = """
     sh bash cat chmod chown cp cut date dd df dirname du env expr false find flock grep head id kill ln ls mkdir mkfifo
-    mknod mktemp mount mv nohup nproc od printf ps pwd readlink rm rmdir sed seq setsid sha256sum sleep sort stat stty
-    sync tail tar tee test timeout touch tr true tty uname uniq unshare wc whoami xargs yes awk cmp dmesg nsenter chroot
-    hostname
+    mknod mktemp mount mv nohup nproc od passwd pgrep printf ps pwd readlink rm rmdir sed seq setsid sha256sum sleep
+    sort stat stty su sync tail tar tee test timeout touch tr true tty uname uniq unshare wc whoami xargs yes awk cmp
+    dmesg nsenter chroot hostname
 """
 """Those that the checks use. One that this host lacks is left out."""
 WITHOUT: Final = ("*-packages", "test", "idlelib", "ensurepip", "lib2to3", "tkinter", "config-*")
-"""Of Python's library. What it has compiled stays: emulated, that takes seconds for each program."""
+"""Of Python's library. What it has compiled stays: a user inside cannot keep it, and emulated it takes seconds each time."""
 FILES: Final[dict[str, str]] = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
     "etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "etc/machine-id": "\n",
 }
-DIRECTORIES: Final = ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "root", "home", "mnt", "tmp", "var/tmp")
+DIRECTORIES: Final = (
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "usr/lib64",
+    "etc",
+    "root",
+    "home",
+    "mnt",
+    "run",
+    "tmp",
+    "var/tmp",
+)
 ABOUT: Final = "import sysconfig; print(sysconfig.get_path('stdlib'))"
 PATH: Final = "/usr/bin:/bin:/usr/sbin:/sbin"
 
@@ -39,18 +51,7 @@ def small_template(store: Store) -> Template:
     with TemporaryDirectory() as place:
         root = Path(place)
         root.chmod(0o755)
-        for directory in (
-            "usr/bin",
-            "usr/sbin",
-            "usr/lib",
-            "usr/lib64",
-            "etc",
-            "root",
-            "home",
-            "var/tmp",
-            "tmp",
-            "mnt",
-        ):
+        for directory in DIRECTORIES:
             (root / directory).mkdir(parents=True)
         for link in ("bin", "sbin", "lib", "lib64"):
             (root / link).symlink_to(f"usr/{link}")
