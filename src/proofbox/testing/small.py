@@ -22,7 +22,7 @@ PROGRAMS: Final = """
 """
 """Those that the checks use. One that this host lacks is left out."""
 WITHOUT: Final = ("*-packages", "test", "idlelib", "ensurepip", "lib2to3", "tkinter", "config-*")
-"""Of Python's library. What it has compiled stays: a user inside cannot keep it, and emulated it takes seconds each time."""
+"""Of Python's library. What it has compiled stays: no user inside could keep it, and emulated it takes seconds."""
 FILES: Final[dict[str, str]] = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
