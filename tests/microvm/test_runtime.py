@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from proofbox.runtime import registry
 from proofbox.runtime.reaper import reap
 from proofbox.runtimes.microvm import warm
 from proofbox.runtimes.microvm.handle import MicrovmHandle
+from proofbox.runtimes.microvm.runtime import MicrovmRuntime
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
 from proofbox.testing.needs import skip_unless_required
@@ -37,6 +39,7 @@ import sys
 import anyio
 from proofbox.model.limits import Limits
 from proofbox.runtimes.microvm.handle import MicrovmHandle
+from proofbox.runtimes.microvm.runtime import MicrovmRuntime
 from proofbox.sandbox.host import Host
 
 async def main():
@@ -116,6 +119,20 @@ async def test_a_machine_of_a_size_boots_once(
             told += mine
             assert abs(int(now) - time.time()) < 60
     assert len(set(told)) == len(told) == 6
+
+
+async def test_the_usual_machine_serves_where_qemu_has_no_small_one(
+    machines: Host, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Disks and ports are on another bus there; a sandbox comes up all the same, and says what runs its processor."""
+    runtime = registry.runtime("microvm")
+    assert isinstance(runtime, MicrovmRuntime)
+    parts = await runtime.parts()
+    monkeypatch.setattr(runtime, "_parts", replace(parts, qemu=replace(parts.qemu, board="q35")))
+    monkeypatch.setattr(runtime, "boots", True)
+    async with machines.open_sandbox(template, limits=SMALL) as box:
+        assert (await box.run("uname -r")).stdout.strip() == parts.kernel.version
+        assert (await box.isolation()).platform == parts.accelerator
 
 
 async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host, template: Template) -> None:

@@ -106,7 +106,12 @@ async def boot(
         initramfs = Path(place, "initramfs")
         initramfs.write_bytes(NO_FILES)
         machine = Machine(
-            kernel, initramfs, "console=ttyS0 quiet panic=-1 reboot=t", 128 * MIB, accelerator=accelerator
+            kernel=kernel,
+            initramfs=initramfs,
+            cmdline="console=ttyS0 quiet panic=-1 reboot=t",
+            memory=128 * MIB,
+            accelerator=accelerator,
+            machine=qemu.board,
         )
         if accelerator == "tcg":
             machine = replace(machine, cmdline=f"{machine.cmdline} tsc_early_khz=2600000")

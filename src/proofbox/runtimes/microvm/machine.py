@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-from proofbox.runtimes.microvm.qemu import Accelerator
+from proofbox.runtimes.microvm.qemu import Accelerator, Board
 
 MIB: Final = 1 << 20
 TRANSLATIONS: Final = 64 * MIB
@@ -37,7 +37,7 @@ class Machine:
     images: tuple[Path, ...] = ()
     disk: Path | None = None
     accelerator: Accelerator = "tcg"
-    machine: Literal["microvm", "q35"] = "microvm"
+    machine: Board = "microvm"
 
     @property
     def whole_memory(self) -> int:

@@ -120,6 +120,7 @@ def _facts(parts: Parts | None) -> dict[str, str]:
         "guest kernel": parts.kernel.version,
         "accelerator": parts.accelerator,
         "accelerator evidence": parts.evidence,
-        "machine": "microvm",
+        "machine": parts.qemu.board,
+        "platform": parts.accelerator,
         "qemu": parts.qemu.version,
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 Accelerator = Literal["kvm", "tcg"]
+Board = Literal["microvm", "q35"]
 
 DEADLINE_S: Final = 20.0
 """For each question that is asked of a program; some milliseconds are usual."""
@@ -29,6 +30,8 @@ class Qemu:
     version: str
     """As it says itself, with its package's."""
     shown: tuple[str, ...]
+    board: Board
+    """The machine that it is asked for: the one without firmware tables and buses, where it knows that one."""
 
     @property
     def number(self) -> tuple[int, ...]:
@@ -51,7 +54,12 @@ def find_qemu() -> Qemu | None:
     emulators = _emulators()
     version = next(iter(_told([program, "--version"]).splitlines()), "")
     shown = (program, *emulators, *_data(program), *_libraries([program, *emulators]))
-    return Qemu(program, version, tuple(dict.fromkeys(shown)))
+    return Qemu(program, version, tuple(dict.fromkeys(shown)), _board(program))
+
+
+def _board(program: str) -> Board:
+    """Distributions leave the small one out of some builds; the other one is in all of them."""
+    return "microvm" if re.search(r"^microvm\s", _told([program, "-M", "help"]), re.MULTILINE) else "q35"
 
 
 def _emulators() -> list[str]:

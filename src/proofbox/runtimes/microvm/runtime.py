@@ -178,6 +178,7 @@ class MicrovmRuntime(Copying, _Recalled):
             processors=inside.guest_processors(spec.limits, parts.accelerator),
             images=tuple(made),
             accelerator=parts.accelerator,
+            machine=parts.qemu.board,
         )
         state = None if self.boots else await self._warm.state(machine, parts)
         where = confined(handle.plan.directories, handle.base)
