@@ -18,8 +18,8 @@ class Isolation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seccomp               mode of the filter of system calls: 0 none, 2 a filter
     no_new_privs          no program that it starts gains a privilege
     capabilities          bounding set: what a program inside can have at most, by number
-    platform              how a kernel of the sandbox's own gets at its processes: gVisor's systrap, ptrace or kvm; QEMU's
-                          kvm or tcg
+    platform              how a kernel of the sandbox's own gets at its processes: gVisor's systrap, ptrace or kvm;
+                          QEMU's kvm or tcg
     kernel                what its guest calls the machine and kernel that it sees: a claim from inside, no evidence
     host_kernel           this host's
     """
