@@ -77,4 +77,5 @@ async def test_a_socket_in_a_volume_is_open_to_whom_its_mode_lets(inside: Inside
         path.chmod(0o600)
         async with inside.open_box(volumes=(Volume(str(tmp_path / "shared"), "/vol"),)) as box:
             told = await inside.outcomes(SOCKETS, box)
-    assert told == {"connect": "EACCES" if inside.user else "done"}
+    reached = "done" if inside.host.runtime_name != "microvm" else "ECONNREFUSED"  # a copy, which nobody serves
+    assert told == {"connect": "EACCES" if inside.user else reached}
