@@ -25,12 +25,12 @@ OLD = "/usr/bin/runsc"
 WRITE = """
 umask 022; mkdir -p /srv/d /tmp/d; echo one > /srv/d/one; ln -s one /srv/d/link
 chmod 4751 /srv/d/one; touch -d @1000000000.5 /srv/d/one; ln /srv/d/one /srv/d/two; rm /etc/hostname
-head -c 300000 /dev/urandom > /tmp/d/random; truncate -s 1000000 /tmp/d/random; rm -r /usr/share/doc
+head -c 300000 /dev/urandom > /tmp/d/random; truncate -s 1000000 /tmp/d/random; rm -r /etc/security
 """
 SHOW = """
 find /srv /tmp -mindepth 1 -not -type d -printf '%p %y %m %U %G %n %s %l\\n' | sort
 find /srv/d /tmp/d -type f -printf '%p %T@\\n' | sort; sha256sum /tmp/d/random /srv/d/*
-ls /etc/hostname /usr/share/doc
+ls /etc/hostname /etc/security
 """
 
 
