@@ -71,6 +71,7 @@ static const struct face faces[] = {
     {"guest", guest_face},
     {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
+    {"oci-beside", ocibeside_main},
     {"userns", userns_main},
     {"vm-enter", vmenter_main},
     {"image-tree", imagetree_main},

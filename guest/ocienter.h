@@ -29,4 +29,12 @@
  */
 int ocienter_main(int count, char **words);
 
+/*
+ * proofbox-guest oci-beside FD -- PROGRAM ARG...
+ *
+ * Runs PROGRAM where the oci-enter whose directory in /proc that descriptor is runs its own: there the two find each other.
+ * Ends as it does, and dies with the client and with the sandbox. What fails is told on standard error.
+ */
+int ocibeside_main(int count, char **words);
+
 #endif

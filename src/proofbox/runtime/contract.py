@@ -182,7 +182,12 @@ class CanLayer(Protocol):
 
 
 class Remembered(Protocol):
-    """A sandbox with its processes, as it was at an instant. What it holds is the runtime's own."""
+    """A sandbox with its processes, as it was at an instant. What else it holds is the runtime's own."""
+
+    @property
+    def layer(self) -> Written | None:
+        """What it had written over its template, at a runtime where that is no part of its memory."""
+        ...
 
     def release(self) -> None:
         """Lets it go; sandboxes that were made like it go on. Once."""
@@ -201,12 +206,15 @@ class CanSnapshotMemory(Protocol):
         """
         ...
 
-    async def create_like(self, spec: SandboxSpec, template: Template, remembered: Remembered) -> Handle:
-        """As ``create``, but its processes go on at once from what was remembered. There is no first exchange on its
-        channel: that was before.
+    async def create_like(
+        self, spec: SandboxSpec, template: Template, remembered: Remembered, below: Sequence[Below]
+    ) -> Handle:
+        """As ``create``, but its processes go on from what was remembered. There is no first exchange on its channel:
+        that was before.
 
-        Its random numbers, its clock, its host name, machine id and boot id are its own when this returns. Limits and
-        volumes have to be those of the one that was remembered. ``start`` and ``connect`` follow, as ever.
+        Its random numbers, its clock, its host name, machine id and boot id are its own when its guest first answers.
+        Limits and volumes have to be those of the one that was remembered; ``below`` is as in ``CanLayer``: the
+        ``layer`` that was remembered, over those that lay below that one. ``start`` and ``connect`` follow, as ever.
         """
         ...
 

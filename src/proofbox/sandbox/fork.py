@@ -25,8 +25,8 @@ from proofbox.model.limits import Limits
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
 from proofbox.sandbox.given import as_count
-from proofbox.sandbox.lifecycle import Life
-from proofbox.sandbox.memory import make_all
+from proofbox.sandbox.lifecycle import After, Life
+from proofbox.sandbox.memory import as_old, remembered
 from proofbox.sandbox.order import Order
 from proofbox.sandbox.stack import DEPTH_MOST, Captured, Stack, capture, copy_directory, prune
 from proofbox.templates.store import OVER, OVER_LAYERS, check_name, open_store
@@ -83,8 +83,9 @@ class Forking:
 
         **Processes are not carried over**, nor what is in ``/dev/shm``, but with ``memory=True``: then they go on in
         each child from the same instant, with random numbers, a clock, a machine id and a boot id of its own; what is
-        left of the limit on time is theirs too, and ``limits`` cannot be given. Only ``microvm`` can do that, and only
-        while no command, file operation or connection is under way; others refuse.
+        left of the limit on time is theirs too, and ``limits`` cannot be given. ``microvm`` and ``runsc`` can do that,
+        and only while no command, file operation or connection is under way; others refuse. What cannot be carried
+        over (at ``runsc`` files that are open and removed, and ``/dev/shm``) is an error.
 
         What else was asked for this one holds for them too; ``limits`` replace its own, and that on the disk is for
         what they write themselves. From a frozen sandbox the cost does not grow with what was written. A live one is
@@ -126,9 +127,15 @@ class Forking:
 @asynccontextmanager
 async def _with_memory(factory: Factory, order: Order, life: Life, count: int) -> AsyncIterator[tuple[Sandbox, ...]]:
     count = as_count(count, "the number of forks", FORKS_MOST, 1)
+    order = as_old(order, life)
     lives: list[Life] = []
     try:
-        await make_all(factory, order, life, count, lives)
+        async with remembered(life) as after:
+            stack = await _remembered_state(life, order.template, after)
+            try:
+                await _make_all(factory, order, stack, count, lives, after)
+            finally:
+                stack.release()
         yield tuple(factory.hand_out(order, each) for each in lives)
     finally:
         await _end(lives)
@@ -148,9 +155,7 @@ async def forked(factory: Factory, order: Order, life: Life, count: int) -> Asyn
     stack = await _origin(life, order.template)
     lives: list[Life] = []
     try:
-        for begun in range(0, count, _AT_ONCE):
-            async with stack.taken(min(_AT_ONCE, count - begun)) as sets:
-                await _make_all(factory, order, stack, sets, lives)
+        await _make_all(factory, order, stack, count, lives)
         yield tuple(factory.hand_out(order, each) for each in lives)
     finally:
         await _end(lives)
@@ -158,29 +163,48 @@ async def forked(factory: Factory, order: Order, life: Life, count: int) -> Asyn
 
 
 async def _make_all(
-    factory: Factory, order: Order, stack: Stack, sets: Sequence[tuple[Below, ...]], lives: list[Life]
+    factory: Factory, order: Order, stack: Stack, count: int, lives: list[Life], after: After | None = None
 ) -> None:
     """All or, with the first error, none more; ``lives`` are those that are to be ended."""
     errors: list[ProofboxError] = []
 
     async def make(below: tuple[Below, ...]) -> None:
         try:
-            lives.append(await factory.make(order, secrets.token_hex(6), stack=stack, below=below))
+            lives.append(await factory.make(order, secrets.token_hex(6), stack=stack, below=below, after=after))
         except ProofboxError as error:
             errors.append(error)
             making.cancel_scope.cancel()
 
-    async with anyio.create_task_group() as making:
-        for below in sets:
-            making.start_soon(make, below)
-    if errors:
-        raise errors[0]
+    for begun in range(0, count, _AT_ONCE):
+        async with stack.taken(min(_AT_ONCE, count - begun)) as sets, anyio.create_task_group() as making:
+            for below in sets:
+                making.start_soon(make, below)
+        if errors:
+            raise errors[0]
 
 
 async def _origin(life: Life, template: Template) -> Stack:
     """What children of it start from, which the caller has to release."""
     life.stack.flatten_if_long(template)
-    stack = await _state(life, template)
+    return await _stackable(await _state(life, template), template)
+
+
+async def _remembered_state(life: Life, template: Template, after: After) -> Stack:
+    """What lies below those that go on from there, which the caller has to release."""
+    below = life.stack.shortened()
+    layer = after.remembered.layer
+    if layer is None:
+        return below
+    layer.hold()
+    try:
+        state = below.over(layer)
+    finally:
+        below.release()
+    return await _stackable(state, template)
+
+
+async def _stackable(stack: Stack, template: Template) -> Stack:
+    """The same in a form that can lie below a sandbox. It releases what it is given."""
     if len(stack.layers) > DEPTH_MOST:
         longer = stack
         try:

@@ -243,7 +243,7 @@ class Life:
         if not isinstance(self._runtime, CanSnapshotMemory):
             raise Refused(
                 f"sandbox {self.spec.id} with its memory",
-                (f"runtime {self._runtime.name!r} carries no processes over (microvm does); leave memory=True out",),
+                (f"runtime {self._runtime.name!r} carries no processes over (microvm and runsc do): no memory=True",),
             )
         return self._runtime, self.handle
 
@@ -322,7 +322,7 @@ class Life:
     async def _create(self) -> Handle:
         if self._after is not None:
             runtime, _ = self.remembering
-            return await runtime.create_like(self.spec, self._template, self._after.remembered)
+            return await runtime.create_like(self.spec, self._template, self._after.remembered, self._below)
         if not self._below:
             return await self._runtime.create(self.spec, self._template)
         return await self._layering().create_above(self.spec, self._template, self._below)
@@ -347,6 +347,7 @@ class Life:
         sock = await self._runtime.connect(self.handle)
         if self._after is not None:
             self._channel = Channel(sock, self.spec.id, self._channel_lost, self._after.channel)
+            await self._channel.ask().answer()  # it does go on
             return
         self._channel = Channel(sock, self.spec.id, self._channel_lost)
         wall = self.spec.limits.wall

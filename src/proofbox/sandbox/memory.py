@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-import anyio
 import msgspec
 
-from proofbox.errors import Busy, ProofboxError
+from proofbox.errors import Busy
 from proofbox.runtime.contract import Remembered
 from proofbox.sandbox.channel import Channel
 from proofbox.sandbox.lifecycle import After, Life
 from proofbox.sandbox.order import Order
-
-if TYPE_CHECKING:
-    from proofbox.sandbox.factory import Factory
 
 
 @asynccontextmanager
@@ -54,27 +48,10 @@ def _busy(life: Life) -> Busy:
     )
 
 
-async def make_all(factory: Factory, order: Order, life: Life, count: int, lives: list[Life]) -> None:
-    """So many that go on where ``life`` is; all or, with the first error, none more. ``lives`` are to be ended.
-
-    Their limit on time is what is left of its own: its guest holds to that.
-    """
+def as_old(order: Order, life: Life) -> Order:
+    """With what is left of its limit on time: the guest of whatever goes on from it holds to that."""
     limits = order.spec.limits
-    if limits.wall is not None:
-        limits = msgspec.structs.replace(limits, wall=max(0.001, limits.wall - life.age()))
-    order = replace(order, spec=msgspec.structs.replace(order.spec, limits=limits))
-    errors: list[ProofboxError] = []
-    async with remembered(life) as after:
-
-        async def make() -> None:
-            try:
-                lives.append(await factory.make(order, secrets.token_hex(6), after=after))
-            except ProofboxError as error:
-                errors.append(error)
-                making.cancel_scope.cancel()
-
-        async with anyio.create_task_group() as making:
-            for _ in range(count):
-                making.start_soon(make)
-    if errors:
-        raise errors[0]
+    if limits.wall is None:
+        return order
+    limits = msgspec.structs.replace(limits, wall=max(0.001, limits.wall - life.age()))
+    return replace(order, spec=msgspec.structs.replace(order.spec, limits=limits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,9 +12,10 @@ import anyio.to_thread
 
 from proofbox.errors import CreateFailed
 from proofbox.host.idmap import HIGHEST
+from proofbox.host.layers import Written
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
-from proofbox.runtime.contract import Handle, Remembered
+from proofbox.runtime.contract import Below, Handle, Remembered
 from proofbox.runtimes.microvm import vmm
 from proofbox.runtimes.microvm.handle import MicrovmHandle, handle_of
 from proofbox.runtimes.microvm.machine import Machine
@@ -27,6 +29,8 @@ class Copy:
 
     state: vmm.State
     shape: Machine
+    layer: Written | None = None
+    """None: all that was written is in the machine's memory."""
 
     def release(self) -> None:
         """Machines that were started from it go on."""
@@ -60,7 +64,9 @@ class Copying:
         finally:
             os.close(whole)
 
-    async def create_like(self: Maker, spec: SandboxSpec, template: Template, remembered: Remembered) -> MicrovmHandle:
+    async def create_like(
+        self: Maker, spec: SandboxSpec, template: Template, remembered: Remembered, below: Sequence[Below]
+    ) -> MicrovmHandle:
         """A machine that goes on from the copy, with random numbers, a clock and names of its own."""
         assert isinstance(remembered, Copy)  # tells the type checker; a runtime gets its own ones
         parts = await self.parts()

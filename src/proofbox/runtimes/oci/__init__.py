@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proofbox.host.owner import Owner
+from proofbox.runtimes.oci.memory import Runsc
 from proofbox.runtimes.oci.runtime import OciRuntime
 
 __all__ = ["OciRuntime", "crun", "runc", "runsc"]
@@ -20,4 +21,4 @@ def runc(owner: Owner) -> OciRuntime:
 
 def runsc(owner: Owner) -> OciRuntime:
     """The runtime named ``runsc``."""
-    return OciRuntime(owner, "runsc")
+    return Runsc(owner, "runsc")

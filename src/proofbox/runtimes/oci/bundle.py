@@ -112,6 +112,7 @@ class Placed(Protocol):
     plan: Plan
     shown: tuple[tuple[str, str], ...]
     below: tuple[Below, ...]
+    image: str
 
 
 def _parts(below: Sequence[Below], number: int) -> Iterator[str]:
@@ -145,4 +146,4 @@ def command(sandbox: Placed, channel: int, status: int) -> list[str]:
                 words += ["layer", layer.source]
     for source, _ in shown_files(spec, sandbox.shown):
         words += ["volume", source]
-    return [*words, "--", *sandbox.program.command(spec.network, seen, spec.id)]
+    return [*words, "--", *sandbox.program.command(spec.network, seen, spec.id, sandbox.image)]

@@ -86,12 +86,17 @@ class Program:
         """
         return self.make.own_tasks + (4 * limit if self.make.own_kernel else limit)
 
-    def command(self, network: str, stage: str, ident: str) -> list[str]:
-        """What runs the bundle at ``stage`` in the foreground."""
+    def command(self, network: str, stage: str, ident: str, image: str = "") -> list[str]:
+        """What runs the bundle at ``stage`` in the foreground; on from what is saved in the directory ``image``."""
         words = [self.path, *self.make.options]
         if self.make.own_kernel:
             words += [f"--network={network}"] + [f"--platform={self.platform}"] * bool(self.platform)
-        return [*words, "--root", f"{stage}/state", "run", *self.make.run, "--bundle", stage, ident]
+        verb = ["restore", "--image-path", image] if image else ["run", *self.make.run]
+        return [*words, "--root", f"{stage}/state", *verb, "--bundle", stage, ident]
+
+    def asking(self, stage: str, ident: str, *words: str) -> list[str]:
+        """What asks it something about the sandbox whose bundle is at ``stage``."""
+        return [self.path, *self.make.options, "--root", f"{stage}/state", *words, ident]
 
 
 def check_name(name: str | None) -> None:

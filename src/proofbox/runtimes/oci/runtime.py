@@ -79,6 +79,10 @@ class OciHandle:
     """What it is put over, with descriptors of its own until it starts."""
     layer: Written | None = None
     """What it writes over its template, once it was asked for."""
+    image: str = ""
+    """The directory of the saved sandbox that it goes on from."""
+    saving: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while it stands still to be saved."""
     counters: EventCounters = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +138,7 @@ class _Read:
 
     async def usage(self, handle: Handle) -> Usage:
         """Counters of the sandbox's cgroups; of the disk what its layer holds."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         counted = _counted(mine)
         layer = mine.written()
         counted = with_space(counted, None if layer is None else layer.descriptor)
@@ -143,20 +147,20 @@ class _Read:
 
     def events(self, handle: Handle) -> tuple[int | None, int | None]:
         """Two counters of its cgroups, from files that are held open."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         kills, denials = mine.counters.read()
         return kills, None if mine.program.make.own_kernel else denials
 
     def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
         """The members of its cgroups, or the descendants of our program."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         if mine.process is None or mine.process.returncode is not None:
             return (), Usage()
         return cgroup_apply.inhabitants(mine.plan, mine.process.pid), _counted(mine)
 
     def layer(self, handle: Handle) -> Written:
         """Our program has sent it."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         layer = mine.written()
         if layer is None:
             raise SandboxLost(f"sandbox {mine.id} has no writable layer: it never came up, or was destroyed", "layer")
@@ -164,7 +168,7 @@ class _Read:
 
     def paused(self, handle: Handle) -> AbstractAsyncContextManager[None]:
         """The OCI runtime and our init too, where they are in its group."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         return paused(mine.plan, lambda: self.observe(mine)[0], lambda: _guest(self.observe(mine)[0]))
 
 
@@ -310,7 +314,7 @@ class OciRuntime(_Read, _Recalled):
 
     async def start(self, handle: Handle) -> None:
         """Starts our program. What fails from there on until the guest runs comes as its last word on the channel."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         if mine.far is None or mine.reporter is None:
             raise CreateFailed(f"sandbox {mine.id} cannot be started twice", "start")
         try:
@@ -325,7 +329,7 @@ class OciRuntime(_Read, _Recalled):
 
     async def connect(self, handle: Handle) -> socket.socket:
         """The near end of the socket pair."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         if mine.connected:
             raise CreateFailed(f"sandbox {mine.id} cannot be connected twice", "connect")
         mine.connected = True
@@ -333,7 +337,7 @@ class OciRuntime(_Read, _Recalled):
 
     async def wait(self, handle: Handle) -> Ended:
         """Until our program has ended; it ends after the last process of the sandbox."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         status = None if mine.process is None else await exited(mine.process)
         _, denials = mine.counters.read()
         crowded = mine.program.make.own_kernel and bool(denials)
@@ -341,7 +345,7 @@ class OciRuntime(_Read, _Recalled):
 
     async def stop(self, handle: Handle) -> None:
         """Has our program end the sandbox; it waits for all of its processes."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         mine.asked = True
         mine.close_far()
         process = mine.process
@@ -352,7 +356,7 @@ class OciRuntime(_Read, _Recalled):
 
     async def destroy(self, handle: Handle) -> None:
         """Ends it and removes bundle and cgroups."""
-        mine = _of(handle)
+        mine = handle_of(handle)
         await self.stop(mine)
         mine.close()
         while not cgroup_apply.remove(mine.plan.directories):
@@ -391,7 +395,8 @@ def _remover(directory: Path) -> Callable[[], None]:
     return lambda: shutil.rmtree(directory, ignore_errors=True)
 
 
-def _of(handle: Handle) -> OciHandle:
+def handle_of(handle: Handle) -> OciHandle:
+    """As one of this runtime's own."""
     assert isinstance(handle, OciHandle)  # tells the type checker; a runtime gets its own handles
     return handle
 
