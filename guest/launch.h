@@ -18,7 +18,8 @@
 #define LAUNCH_MESSAGE_MAX 131072
 #define LAUNCH_TREES_MAX 180 /* layers and volumes of one sandbox; SCM_RIGHTS carries at most 253 descriptors */
 #define FROZEN_MAX 64 /* layers of other sandboxes below one */
-#define HANDED_MAX (2 + FROZEN_MAX + LAUNCH_TREES_MAX) /* channel, status, frozen layers, opened layers and volumes */
+/* Channel, status, frozen layers, opened layers and volumes, the socket to who mounts overlays. */
+#define HANDED_MAX (2 + FROZEN_MAX + LAUNCH_TREES_MAX + 1)
 #define GROUPS_MAX 16 /* control groups of one sandbox */
 
 enum { MESSAGE_SETUP = 1, MESSAGE_LAUNCH = 2 };
@@ -36,6 +37,7 @@ struct launch_setup {
     bool full_ids; /* a range of 65,536 of the host's ids for each sandbox */
     bool nested_ids; /* those of the launcher's own user namespace for all; with neither one id, the client's */
     struct text uid_map, gid_map; /* with nested ids */
+    bool root_overlays; /* with full ids: the host's root mounts overlays, see launch_overlay.c */
     bool keyring; /* not of the message: the launcher has an empty session keyring of its own */
     uint32_t id_first, id_last; /* with full ids: where a range may begin; with nested ones: who may own a sandbox */
     const void *filter;
@@ -61,6 +63,7 @@ struct trees {
     int opened[LAUNCH_TREES_MAX]; /* the request's layers and volumes, in its order */
     int frozen[FROZEN_MAX];
     size_t frozen_count;
+    int mounter; /* the socket to who mounts overlays, or -1 */
 };
 
 /* Tags of both messages: docs/launcher.md. */
@@ -80,6 +83,7 @@ enum {
     SETUP_GROUP_ROOT,
     SETUP_UID_MAP,
     SETUP_GID_MAP,
+    SETUP_ROOT_OVERLAYS,
 };
 enum {
     LAUNCH_ID = 1,
@@ -139,11 +143,15 @@ void blank_close(struct blank *blank);
  * layers. */
 void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
                   struct blank *blank, const int *fds, size_t count);
+/* Sends descriptors with words; never waits. False is errno. */
+bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count);
 /* Removes directories from the last to the first. What is left to do stays in the list. True when nothing is left. */
 bool groups_remove(char *groups, size_t *size);
 
 /* launch_child.c: the sandbox's half; becomes the guest. */
 _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_network, int sync, int launcher);
+/* Closes everything but these two. */
+long trim_descriptors(int one, int other);
 /* Ends the sandbox that is being made, with the step's name. errno says why. */
 _Noreturn void launch_fail(const char *step, const char *what);
 
@@ -152,6 +160,15 @@ static inline void check(long result, const char *step, const char *what)
     if (result < 0)
         launch_fail(step, what);
 }
+
+/* launch_overlay.c */
+#define OVERLAY_OPTIONS_MAX (4096 + 256) /* the kernel takes one page */
+/* A process of the launcher's that mounts overlays in that sandbox; it ends by itself. The socket to it, or -1 with errno. */
+int overlays_by_root(const struct blank *blank);
+/* The sandbox's half: has one mounted on that directory. */
+void overlay_by_root(int mounter, int target, const char *options);
+/* The same: waits until the one who mounts has ended. */
+void overlays_done(int mounter);
 
 /* mounts.c, mounts_dev.c */
 /* A detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that its ids are mapped

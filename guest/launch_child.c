@@ -63,9 +63,10 @@ static struct release await_release(void)
     return release;
 }
 
-/* Waits for the request, which brings along the client's ends, frozen layers, and where the launcher opens them the
- * layers and volumes. Who fails early meets a word of release before it, which is shorter than every request. */
-static void await_request(bool opened, struct launch_request *request, struct trees *trees)
+/* Waits for the request, which brings along the client's ends, frozen layers, where the launcher opens them the layers
+ * and volumes, and the socket to who mounts overlays where it is not ourselves. Who fails early meets a word of release
+ * before it, which is shorter than every request. */
+static void await_request(bool opened, bool root_overlays, struct launch_request *request, struct trees *trees)
 {
     int fds[HANDED_MAX];
     ssize_t size;
@@ -80,8 +81,9 @@ static void await_request(bool opened, struct launch_request *request, struct tr
     channel = fds[0];
     status = fds[1];
     size_t here = opened ? request->trees : 0;
-    if (count - 2 < here || count - 2 - here > FROZEN_MAX)
+    if (count - 2 < here + root_overlays || count - 2 - here - root_overlays > FROZEN_MAX)
         _exit(1);
+    trees->mounter = root_overlays ? fds[--count] : -1;
     trees->frozen_count = count - 2 - here;
     memcpy(trees->frozen, fds + 2, trees->frozen_count * sizeof(int));
     memcpy(trees->opened, fds + 2 + trees->frozen_count, here * sizeof(int));
@@ -98,7 +100,7 @@ _Noreturn void launch_fail(const char *step, const char *what)
     if (status < 0) { /* a blank that failed tells the first one who asks for a sandbox */
         struct launch_request request;
         struct trees trees;
-        await_request(false, &request, &trees);
+        await_request(false, false, &request, &trees);
     }
     send(status, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
     char place[400];
@@ -107,16 +109,15 @@ _Noreturn void launch_fail(const char *step, const char *what)
     _exit(1);
 }
 
-/* Closes everything but these two. The launcher's descriptors of other sandboxes must not be seen in here. */
-static void trim_descriptors(int one, int other)
+/* The launcher's descriptors of other sandboxes must not be seen in here. */
+long trim_descriptors(int one, int other)
 {
     unsigned low = (unsigned)(one < other ? one : other), high = (unsigned)(one < other ? other : one);
 
-    if (low > 3)
-        check(syscall(SYS_close_range, 3, low - 1, 0), "close descriptors", "");
-    if (high > low + 1)
-        check(syscall(SYS_close_range, low + 1, high - 1, 0), "close descriptors", "");
-    check(syscall(SYS_close_range, high + 1, ~0u, 0), "close descriptors", "");
+    if ((low > 3 && syscall(SYS_close_range, 3, low - 1, 0) < 0) ||
+        (high > low + 1 && syscall(SYS_close_range, low + 1, high - 1, 0) < 0))
+        return -1;
+    return syscall(SYS_close_range, high + 1, ~0u, 0);
 }
 
 /* The kernel ends us with the launcher from here on. It forgets that when ids change (not when capabilities are
@@ -241,7 +242,7 @@ static void confine(const struct launch_setup *setup)
 /* All that is the same for every sandbox. */
 static void make_blank(const struct launch_setup *setup, bool host_network, int launcher)
 {
-    trim_descriptors(sync_socket, launcher);
+    check(trim_descriptors(sync_socket, launcher), "close descriptors", "");
     die_with_launcher(launcher);
     plain_signals();
     prctl(PR_SET_NAME, "proofbox-blank", 0, 0, 0);
@@ -271,12 +272,14 @@ _Noreturn void launch_child_main(const struct launch_setup *setup, bool host_net
 
     sync_socket = sync;
     make_blank(setup, host_network, launcher);
-    await_request(setup->full_ids, &request, &trees);
+    await_request(setup->full_ids, setup->root_overlays, &request, &trees);
     if (!setup->full_ids) {
         mounts_open_trees(&request, &trees);
         mounts_leave_host();
     }
     mounts_root(&request, &trees);
+    if (trees.mounter >= 0)
+        overlays_done(trees.mounter);
     check(sethostname(request.hostname, strlen(request.hostname)), "set hostname", request.hostname);
     lower_limits(&request);
     struct release release = await_release();

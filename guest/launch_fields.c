@@ -51,6 +51,7 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         case SETUP_UID: out->uid = (uint32_t)number; break;
         case SETUP_GID: out->gid = (uint32_t)number; break;
         case SETUP_FULL_IDS: out->full_ids = number != 0; break;
+        case SETUP_ROOT_OVERLAYS: out->root_overlays = number != 0; break;
         case SETUP_UID_MAP: out->uid_map = item.value; break;
         case SETUP_GID_MAP: out->gid_map = item.value; break;
         case SETUP_ID_FIRST: out->id_first = (uint32_t)number; break;
@@ -68,7 +69,8 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         }
     }
     out->nested_ids = out->uid_map.size && out->gid_map.size;
-    return more == 0 && version == LAUNCH_VERSION && out->client && out->filter_size >= sizeof(struct k_filter_instruction);
+    return more == 0 && version == LAUNCH_VERSION && out->client && (out->full_ids || !out->root_overlays) &&
+           out->filter_size >= sizeof(struct k_filter_instruction);
 }
 
 bool launch_read(const char *message, size_t size, struct launch_request *out)

@@ -233,7 +233,7 @@ static bool open_trees(const struct launch_request *request, struct blank *out, 
     return true;
 }
 
-static bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count)
+bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count)
 {
     char control[CMSG_SPACE(HANDED_MAX * sizeof(int))];
     struct iovec part = {(void *)(uintptr_t)words, size};
@@ -361,6 +361,13 @@ void launch_start(const struct launch_setup *setup, const struct launch_request 
     memcpy(handed, fds, given * sizeof *fds);
     if (setup->full_ids && map_frozen(blank, fds + 2, given - 2))
         open_trees(request, blank, handed + given, &count);
+    if (setup->root_overlays && !blank->error[0]) {
+        int mounter = overlays_by_root(blank);
+        if (mounter < 0)
+            failed(blank->error, "fork", "to mount overlays");
+        else
+            handed[given + count++] = mounter;
+    }
     /* It goes on as soon as it has the request: the control groups are made in parallel. */
     if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, given + count))
         failed(blank->error, "release", NULL);

@@ -180,17 +180,22 @@ static void make_upper(const char *upper, const char *top)
     check(utimensat(AT_FDCWD, upper, times, 0), "own upper directory", upper);
 }
 
-/* One overlay of the layers in the current directory, all of one target. */
-static void mount_overlay(const struct layers *layers, int number)
+/* One overlay of the layers in the current directory, `here`, all of one target. */
+static void mount_overlay(const struct layers *layers, int number, int here, int mounter)
 {
-    char options[sizeof layers->lower + 256], upper[64], work[64];
+    char options[OVERLAY_OPTIONS_MAX], upper[64], work[64];
 
     snprintf(upper, sizeof upper, "/layer/%d", number);
     snprintf(work, sizeof work, "/work%d", number);
     make_upper(upper, layers->top);
     check(mkdir(work, 0755), "make work directory", work);
-    snprintf(options, sizeof options, "lowerdir%s,upperdir=%s,workdir=%s,userxattr", layers->lower, upper, work);
-    check(mount("overlay", ".", "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", options);
+    /* With userxattr the others are off as well, whatever the kernel's defaults: no copy of a layer has such marks. */
+    snprintf(options, sizeof options, "lowerdir%s,upperdir=%s,workdir=%s,%s", layers->lower, upper, work,
+             mounter < 0 ? "userxattr" : "redirect_dir=nofollow,metacopy=off");
+    if (mounter >= 0)
+        overlay_by_root(mounter, here, options);
+    else
+        check(mount("overlay", ".", "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", options);
 }
 
 static bool seen_before(const struct launch_request *request, const struct item *layer)
@@ -246,7 +251,7 @@ static void stack_target(const struct launch_request *request, const char *targe
     int here = *root < 0 ? open("/root", O_PATH | O_CLOEXEC) : mounts_target(*root, target, true);
     check(here, "open target", target);
     check(fchdir(here), "enter target", target);
-    mount_overlay(&layers, number);
+    mount_overlay(&layers, number, here, trees->mounter);
     close(here);
     if (*root < 0)
         check(*root = open("/root", O_PATH | O_DIRECTORY | O_CLOEXEC), "open root", "");

@@ -248,7 +248,7 @@ static void stack(int first, int last, int number)
     make_upper(upper, place);
     check(mkdir(work, 0700), "make directory", work);
     snprintf(options + used, sizeof options - used, ",upperdir=%s,workdir=%s%s", upper, work,
-             plan.ids && !takes_user_attributes() ? "" : ",userxattr");
+             plan.ids && !takes_user_attributes() ? ",redirect_dir=nofollow,metacopy=off" : ",userxattr");
     char target[4096 + 16];
     snprintf(target, sizeof target, "rootfs%s", plan.layers[first].target);
     check(mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options), "mount overlay", plan.layers[first].target);

@@ -16,8 +16,7 @@ from proofbox.kit.tree import remove_tree
 from proofbox.model.template import Layer, Template
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import Store, open_store
-from proofbox.templates.tree import OPAQUE
-from proofbox.templates.unpack import Notes
+from proofbox.templates.unpack import Notes, mark_opaque
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
@@ -51,7 +50,7 @@ def top(tree: Path) -> Notes:
     (tree / "data/hidden").mkdir(parents=True)
     (tree / "data/replaced").write_text("top")
     (tree / "data/hidden/new").write_text("top")
-    os.setxattr(tree / "data/hidden", OPAQUE, b"y")
+    mark_opaque(tree / "data/hidden")
     for name in ("removed", "tree"):
         os.mknod(tree / "data" / name, stat.S_IFCHR, 0)
     return Notes()

@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from proofbox.errors import CreateFailed
-from proofbox.host.idmap import find_ids
+from proofbox.host.idmap import Ids, find_ids
 from proofbox.kit.binary import guest_path
 
 log = logging.getLogger("proofbox.host")
@@ -33,9 +33,10 @@ MAPS_TMPFS: Final = (6, 3)
 """The first Linux whose file system in memory can be mounted with its ids mapped."""
 NO_MARKS: Final = (
     "files in memory take no user attributes before Linux 6.6: inside, a directory of the template or of a parent that "
-    "is not empty cannot be removed, nor one made in place of what was removed (EIO); crun and runc can do it as root"
+    "is not empty cannot be removed, nor one made in place of what was removed (EIO); "
+    "both work with a newer kernel, and as root at native, crun and runc"
 )
-"""Where the overlay of a sandbox is mounted in its user namespace, and not ``takes_marks()``."""
+"""Where neither ``takes_marks()`` nor ``marked_by_root()``."""
 COPIES_MOST: Final = 200
 """Descriptors in one answer of the keeper."""
 
@@ -211,18 +212,23 @@ def can_stack() -> bool:
 
 
 @cache
-def takes_marks() -> bool:
+def takes_marks(kind: Literal["user", "trusted"] = "user") -> bool:
     """Whether a file system in memory takes the attributes by which an overlay of a user namespace marks directories:
-    since Linux 6.6, or where somebody has put that into an older one. See ``NO_MARKS``.
+    since Linux 6.6, or where somebody has put that into an older one; or those of the host's root, from us.
     """
     file = os.memfd_create("proofbox-marks", os.MFD_CLOEXEC)
     try:
-        os.setxattr(file, "user.proofbox", b"")
+        os.setxattr(file, f"{kind}.proofbox", b"")
     except OSError:
         return False
     finally:
         os.close(file)
     return True
+
+
+def marked_by_root(ids: Ids) -> bool:
+    """Whether overlays of sandboxes are mounted by the host's root, as they could mark nothing otherwise."""
+    return ids.full and not takes_marks() and takes_marks("trusted")
 
 
 def _kernel() -> tuple[int, int]:

@@ -54,6 +54,7 @@ class Setup(IntEnum):
     GROUP_ROOT = 13
     UID_MAP = 14
     GID_MAP = 15
+    ROOT_OVERLAYS = 16
 
 
 class Launch(IntEnum):
@@ -113,8 +114,10 @@ def encode_setup(
     filter_program: bytes,
     leftovers: Iterable[str],
     group_roots: Iterable[str] = (),
+    *,
+    root_overlays: bool = False,
 ) -> bytes:
-    """SETUP: what is the same for every sandbox of this launcher."""
+    """SETUP: what is the same for every sandbox of this launcher. ``root_overlays`` takes a full range of ids."""
     parts = [
         bytes([Kind.SETUP]),
         encode_number(Setup.VERSION, VERSION),
@@ -127,6 +130,8 @@ def encode_setup(
         encode_number(Setup.CAPABILITIES, confinement.capability_mask()),
         encode_field(Setup.FILTER, filter_program),
     ]
+    if root_overlays:
+        parts.append(encode_number(Setup.ROOT_OVERLAYS, 1))
     nested = None if ids.full else ids.map_of(0)
     if nested is not None:
         parts.append(_text(Setup.UID_MAP, _map_lines(nested.uids)))

@@ -99,9 +99,7 @@ class NewTree(newtree.NewTree):
                     self._opaque[parts] = None
         for parts in self._opaque:
             with self._opened(parts, make=True) as directory:
-                os.setxattr(directory, OPAQUE, b"y")
-                if os.geteuid() == 0:  # what root mounts on kernels before 6.6 looks for, see guest/ocienter.c
-                    os.setxattr(directory, f"trusted.{OPAQUE.removeprefix('user.')}", b"y")
+                mark_opaque(directory)
 
     def _reach(self, parts: Parts) -> Parts:
         """Where that directory is, after the links of the layers below; its parents are not made yet."""
@@ -159,6 +157,15 @@ class NewTree(newtree.NewTree):
             os.fchown(directory, uid, gid)
         else:
             os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
+
+
+def mark_opaque(directory: int | Path) -> None:
+    """Has it hide what the layers below hold in it. As root with the mark too that overlays of root go by: see
+    ``guest/launch_overlay.c``.
+    """
+    os.setxattr(directory, OPAQUE, b"y")
+    if os.geteuid() == 0:
+        os.setxattr(directory, f"trusted.{OPAQUE.removeprefix('user.')}", b"y")
 
 
 def copy_directory(source: Path, top: Path) -> Notes:

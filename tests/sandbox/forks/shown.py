@@ -48,7 +48,8 @@ def line(path):
     if stat.S_ISLNK(s.st_mode): what = os.readlink(path)
     same = seen.setdefault(s.st_ino, path) if s.st_nlink > 1 and not stat.S_ISDIR(s.st_mode) else ''
     names = [] if stat.S_ISLNK(s.st_mode) else sorted(os.listxattr(path))
-    attributes = [(n, os.getxattr(path, n)) for n in names]
+    # an overlay of the host's root shows the mark of the others
+    attributes = [(n, os.getxattr(path, n)) for n in names if n != 'user.overlay.opaque']
     time = 0 if path == b'/' else s.st_mtime_ns
     return (path, oct(s.st_mode), s.st_uid, s.st_gid, time, what, same, attributes)
 for top in (b'/data', b'/etc', b'/home', b'/usr/local/kept'):

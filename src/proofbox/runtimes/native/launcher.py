@@ -16,6 +16,7 @@ import anyio
 from proofbox.errors import CreateFailed
 from proofbox.host.confinement import confinement
 from proofbox.host.idmap import Ids
+from proofbox.host.layers import marked_by_root
 from proofbox.host.seccomp.bpf import compile_filter
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
@@ -38,7 +39,8 @@ class Launcher:
         """Starts it; blocks for some milliseconds. Raises ``CreateFailed``, or ``Refused`` without a guest binary."""
         self.client = os.getpid()
         program = compile_filter(policy(), machine())
-        message = encode_setup(self.client, ids, confinement(), program, leftovers, group_roots)
+        by_root = marked_by_root(ids)
+        message = encode_setup(self.client, ids, confinement(), program, leftovers, group_roots, root_overlays=by_root)
         path = guest_path()
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:

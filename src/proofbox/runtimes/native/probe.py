@@ -13,7 +13,7 @@ import anyio
 from proofbox.errors import CreateFailed, InvalidInput, Refused
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import Ids
-from proofbox.host.layers import NO_MARKS, takes_marks
+from proofbox.host.layers import NO_MARKS, marked_by_root, takes_marks
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
@@ -98,7 +98,7 @@ def notes(ids: Ids, place: Place) -> tuple[str, ...]:
             f"one id inside, the sandbox's root, as {ids.why_not}: commands cannot run as another user, packages that "
             "need several users cannot be installed, and the caller's supplementary groups stay in force"
         )
-    if not takes_marks():
+    if not takes_marks() and not marked_by_root(ids):
         found.append(NO_MARKS)
     if not place.directories:
         why = "; ".join(place.missing)

@@ -16,7 +16,7 @@ from proofbox.errors import ProofboxError, Refused
 from proofbox.host.apart import first_of, read_apart
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
-from proofbox.host.layers import NO_MARKS, takes_marks
+from proofbox.host.layers import NO_MARKS, marked_by_root, takes_marks
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
@@ -116,7 +116,7 @@ async def probe(runtime: Owned, program: Program | None, place: Place) -> tuple[
     weaker = [*place.missing]
     if "cpu" in place.directories and "cpuset" not in place.directories:
         weaker.append(CAN_WIDEN)
-    if not ids.full and not takes_marks():
+    if not takes_marks() and not marked_by_root(ids):
         weaker.append(NO_MARKS)
     if not ids.users:
         weaker.append(f"one id inside: {ids.why_not}")

@@ -6,13 +6,16 @@ import errno
 import hashlib
 import os
 import pathlib
+import shlex
 
 import anyio
 import pytest
 
 from proofbox.errors import FileFailed
+from proofbox.host.layers import NO_MARKS
 from proofbox.model.spec import Volume
 from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.host import Host
 from proofbox.testing.needs import OpenBox, check
 
 NAMES = {
@@ -196,6 +199,33 @@ async def test_the_sandbox_writes_to_its_own_layer_only(open_box: OpenBox) -> No
         with pytest.raises(FileFailed):
             await other.read(path)
     assert not pathlib.Path(path).exists()
+
+
+@check(level="container")
+async def test_what_the_template_holds_can_be_removed_and_replaced(conformance_host: Host, open_box: OpenBox) -> None:
+    """A file by a directory, and a directory with all that is in it by an empty one, which hides what was there."""
+    if any(NO_MARKS in note for note in conformance_host.probe.notes):
+        pytest.skip(NO_MARKS)
+    async with open_box() as box:
+        directory, file = await _held(box)
+        for command in (
+            f"rm {file} && mkdir {file} && touch {file}/new && rm -r {file} && mkdir {file} && ls -A {file}",
+            f"rm -r {directory} && ! test -e {directory}",
+            f"mkdir {directory} && ls -A {directory}",
+        ):
+            result = await box.run(command)
+            assert (result.returncode, result.stdout) == (0, ""), result.stderr
+
+
+async def _held(box: Sandbox) -> tuple[str, str]:
+    """A directory of the template below ``/etc``, and a file in it, as a shell reads them."""
+    for entry in await box.files.list("/etc"):
+        if entry.kind == "directory":
+            directory = f"/etc/{entry.path}"
+            for held in await box.files.list(directory):
+                if held.kind == "file":
+                    return shlex.quote(directory), shlex.quote(f"{directory}/{held.path}")
+    pytest.skip("the template holds no file in a directory below /etc")
 
 
 @check(users=True)
