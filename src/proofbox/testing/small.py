@@ -28,13 +28,14 @@ FILES: Final[dict[str, str]] = {
     "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
     "etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "etc/machine-id": "\n",
+    "etc/default/locale": "LANG=C.UTF-8\n",
 }
 DIRECTORIES: Final = (
     "usr/bin",
     "usr/sbin",
     "usr/lib",
     "usr/lib64",
-    "etc",
+    "etc/default",
     "root",
     "home",
     "mnt",

@@ -47,9 +47,10 @@ def guest_processors(limits: Limits, accelerator: Accelerator) -> int:
     return max(1, min(here, ceil(limits.cpus)))
 
 
-def launch_records(spec: SandboxSpec, template: Template) -> tuple[bytes, bytes, bytes]:
-    """What its init is sent."""
-    setup = encode_setup(INIT, Ids(True, 0, 0), confinement(), compile_filter(policy(), machine()), ())
+def launch_records(spec: SandboxSpec, template: Template, *, root_overlays: bool) -> tuple[bytes, bytes, bytes]:
+    """What its init is sent. ``root_overlays``: overlays are mounted with the rights of the machine's root."""
+    program = compile_filter(policy(), machine())
+    setup = encode_setup(INIT, Ids(True, 0, 0), confinement(), program, (), root_overlays=root_overlays)
     layers = tuple(
         msgspec.structs.replace(layer, source=f"/image/0/{number}") for number, layer in enumerate(template.layers)
     )

@@ -17,6 +17,8 @@ from proofbox.runtimes.microvm.qemu import Accelerator, Qemu, find_qemu
 from proofbox.runtimes.microvm.vmm import Confined
 
 NO_QEMU: Final = "no qemu-system-x86_64 on a host of that architecture (apt install qemu-system-x86)"
+TAKES_MARKS: Final = (6, 6)
+"""The first Linux whose file system in memory takes what an overlay needs: see ``host.layers.NO_MARKS``."""
 LENT_USER: Final = 65_533
 """Of the ids that a host lends its user, the one that machines run as: nothing of a template's is to belong to it."""
 
@@ -30,6 +32,18 @@ class Parts:
     accelerator: Accelerator
     evidence: str
     """For the accelerator: what a machine that was tried with hardware support did, or why none was tried."""
+
+    @property
+    def takes_marks(self) -> bool:
+        """Overlays in the machine can mark directories as those of a sandbox do."""
+        return self.kernel.number >= TAKES_MARKS
+
+    @property
+    def marked_by_root(self) -> bool:
+        """They are mounted by the machine's root instead: where layers in the store have root's marks too, as ours do
+        if we are root.
+        """
+        return not self.takes_marks and find_ids().full
 
 
 async def find_parts() -> Parts:

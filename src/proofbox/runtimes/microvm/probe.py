@@ -41,10 +41,6 @@ EMULATED: Final = (
 )
 
 
-TAKES_MARKS: Final = (6, 6)
-"""The first Linux whose file system in memory takes the attributes that an overlay needs: see ``NO_MARKS``."""
-
-
 class Maker(Protocol):
     """What the probe needs of the runtime."""
 
@@ -104,7 +100,7 @@ def _notes(parts: Parts | None, place: Place, enforces: frozenset[LimitKind]) ->
     found: list[str] = []
     if parts is not None and parts.accelerator == "tcg":
         found.append(EMULATED.format(why=parts.evidence))
-    if parts is not None and parts.kernel.number < TAKES_MARKS:
+    if parts is not None and not parts.takes_marks and not parts.marked_by_root:
         found.append(f"kernel {parts.kernel.version} in the machine: {NO_MARKS}")
     if "cpus" not in enforces:
         why = "; ".join(place.missing) or "no such controller"

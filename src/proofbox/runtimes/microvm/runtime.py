@@ -115,7 +115,7 @@ class MicrovmRuntime(Copying, _Recalled):
         handle = await anyio.to_thread.run_sync(self._prepare, spec, parts)
         try:
             await self._start(handle, spec, template, parts)
-            await self._launch(handle, spec, template)
+            await self._launch(handle, spec, template, parts)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self.destroy(handle)
@@ -189,12 +189,12 @@ class MicrovmRuntime(Copying, _Recalled):
         handle.shape = machine
         handle.control.waiting = state is not None  # it was, when it was saved
 
-    async def _launch(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template) -> None:
+    async def _launch(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template, parts: Parts) -> None:
         """Waits for its init, and for the sandbox to stand."""
         control = handle.control
         try:
             await handle.until(lambda: control.waiting)
-            await control.send(*inside.launch_records(spec, template))
+            await control.send(*inside.launch_records(spec, template, root_overlays=parts.marked_by_root))
             await handle.until(lambda: control.ready is not None)
         except anyio.BrokenResourceError as error:
             raise CreateFailed(f"sandbox {spec.id}: its machine ended while it was made", "machine") from error
