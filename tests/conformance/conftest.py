@@ -11,6 +11,8 @@ from proofbox.errors import Refused
 from proofbox.sandbox.host import Host
 from proofbox.testing.needs import skip_unless_required
 
+ONLY_THERE = ("memory_forks",)
+"""Modules of checks that other runtimes skip."""
 SHARED = ("commands", "files", "isolation", "output")
 """Groups of checks in which most share one sandbox."""
 OWN = "open_box"
@@ -18,7 +20,7 @@ OWN = "open_box"
 CHOSEN = ("test_passing_the_memory_limit_is_named", "test_the_disk_limit_says_no_space_left[/tmp]")
 LONG = ("test_a_gigabyte_of_output_is_counted_not_kept", "test_a_file_goes_in_and_out_whole[52428800]")
 """Where every instruction is emulated."""
-AT_RUNSC = ("isolation", "lifecycle", *(("forks", "limits", "background") if os.geteuid() == 0 else ()))
+AT_RUNSC = ("isolation", "lifecycle", *ONLY_THERE, *(("forks", "limits", "background") if os.geteuid() == 0 else ()))
 """Modules of checks that are always made there: those in which a kernel of the sandbox's own could differ most."""
 LONG_AT_RUNSC = ("test_places_of_the_host_are_invisible", "test_many_sandboxes_live_at_once")
 
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         group = getattr(item, "function").__module__.rpartition(".")[2]  # noqa: B009 - not every item has one
         shares = group in SHARED and OWN not in getattr(item, "fixturenames", ()) and item.name not in LONG
-        if os.geteuid() != 0 or not (shares or item.name in CHOSEN):
+        if os.geteuid() != 0 or not (shares or group in ONLY_THERE or item.name in CHOSEN):
             item.add_marker(pytest.mark.slow)
 
     for item in items:

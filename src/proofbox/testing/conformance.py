@@ -29,13 +29,14 @@ from proofbox.testing.checks import (  # noqa: E402
     isolation,
     lifecycle,
     limits,
+    memory_forks,
     output,
     timeouts,
     trees,
 )
 
 FIXTURES = ("anyio_backend", "abilities", "conformance_template", "box", "place", "open_box", "marker")
-MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle, forks)
+MODULES = (output, commands, background, timeouts, files, trees, limits, isolation, lifecycle, forks, memory_forks)
 
 globals().update({name: getattr(needs, name) for name in FIXTURES})
 for _module in MODULES:
