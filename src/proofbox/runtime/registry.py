@@ -221,7 +221,8 @@ async def _usable(name: str, level: Level, allow_unisolated: bool) -> tuple[Runt
     if not seen.usable:
         raise Refused(f"runtime {name!r}", tuple(str(item) for item in seen.missing) or ("its probe failed",))
     if LEVELS.index(seen.level) < LEVELS.index(level):
-        raise Refused(f"runtime {name!r}", (f"on this host it reaches only level {seen.level!r}, not {level!r}",))
+        reached = f"on this host it reaches only level {seen.level!r}, not {level!r}"
+        raise Refused(f"runtime {name!r}", (f"{reached} (`proofbox doctor --runtime {name}` says why)",))
     return found, seen
 
 
