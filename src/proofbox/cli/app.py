@@ -98,7 +98,7 @@ def invoke(argv: Sequence[str]) -> int:
     except BaseExceptionGroup as several:
         failed = _failed(several)
         return own or failed
-    except (ProofboxError, OSError) as error:
+    except (ProofboxError, OSError, RuntimeError) as error:
         failed = _failed(error)
         return own or failed
     return status if isinstance(status, int) else 0
@@ -115,6 +115,12 @@ def _open_as_many_as_allowed() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def _is_threadless(error: BaseException) -> bool:
+    from proofbox.host.remedies import NO_THREAD
+
+    return isinstance(error, RuntimeError) and NO_THREAD in str(error)
+
+
 def _failed(error: BaseException) -> int:
     """Says what failed. A group of one is what is in it: task groups wrap even a single error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -125,6 +131,11 @@ def _failed(error: BaseException) -> int:
         code = f"{error.code}: " if isinstance(error, ProofboxError) else ""
         click.echo(f"proofbox: {code}{error}", err=True)
         status = USAGE if isinstance(error, InvalidInput) else FAILED
+    elif _is_threadless(error):
+        from proofbox.host.remedies import explain
+
+        click.echo(f"proofbox: {'; '.join(explain(str(error)))}", err=True)
+        status = FAILED
     else:
         raise error
     return status

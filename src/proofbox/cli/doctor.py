@@ -86,8 +86,6 @@ def _found(
 async def _examined(only: str | None, concurrency: int | None) -> AsyncIterator[RuntimeFindings]:
     from time import perf_counter
 
-    import anyio.to_thread
-
     from proofbox.cli.findings import RuntimeFindings, items
     from proofbox.errors import Refused, StoreFailed
     from proofbox.host.remedies import explain
@@ -103,7 +101,7 @@ async def _examined(only: str | None, concurrency: int | None) -> AsyncIterator[
         try:
             probe = await registry.probe(name, fresh=True)
             seconds = perf_counter() - begun
-            yield await anyio.to_thread.run_sync(_entry, name, probe, seconds, concurrency)
+            yield _entry(name, probe, seconds, concurrency)  # in no thread: there may be none left to have
             continue
         except Refused as refused:
             missing = map(Missing.of, refused.missing)

@@ -11,6 +11,9 @@ from typing import Final
 MESSAGE_MOST: Final = 400
 """Characters of what failed that are told: some runtimes say much."""
 
+NO_THREAD: Final = "can't start new thread"
+"""What Python says, as a ``RuntimeError``, where this process may not have one more."""
+
 NAMESPACES: Final = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 _CAUSES: Final = (
@@ -70,7 +73,7 @@ _CAUSES: Final = (
         "free some space or inodes there, or set PROOFBOX_STATE to a directory elsewhere",
     ),
     (
-        r"Resource temporarily unavailable",
+        rf"Resource temporarily unavailable|{NO_THREAD}",
         "this user may have no more processes",
         "ulimit -u unlimited (TasksMax= at systemd, --pids-limit at docker), or end some",
     ),

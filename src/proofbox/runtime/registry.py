@@ -23,6 +23,7 @@ import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.host.owner import Owner
+from proofbox.host.remedies import NO_THREAD, explain
 from proofbox.model.spec import LEVELS, Level
 from proofbox.runtime import kept
 from proofbox.runtime.contract import CanRecall, Missing, Probe, Runtime
@@ -130,8 +131,18 @@ async def probe(name: str, *, fresh: bool = False) -> Probe:
     mine = _mine()
     found = None if fresh else mine.probes.get(name)
     if found is None:
-        found = mine.probes[name] = await _asked(name, fresh)
+        try:
+            found = mine.probes[name] = await _asked(name, fresh)
+        except RuntimeError as error:
+            if NO_THREAD not in str(error):
+                raise
+            return _without_threads(runtime(name), str(error))
     return found
+
+
+def _without_threads(asked: Runtime, why: str) -> Probe:
+    missing = (Missing(*explain(why)),)
+    return Probe(False, asked.level, frozenset(), frozenset(), users=False, missing=missing)
 
 
 async def _asked(name: str, fresh: bool) -> Probe:
