@@ -56,6 +56,8 @@ class Member:
     until: float
     looked: float
     """When it was last seen to be what it was made as."""
+    gone: bool = False
+    """It was let go, and counted."""
 
 
 class Members:
@@ -176,8 +178,10 @@ class Members:
 
     def sick(self, member: Member, error: SandboxLost) -> None:
         """It died, is silent, or is not clean any more. Counts as a failure: a host that loses members may lose the
-        next ones too.
+        next ones too. Once for each: a claim and a look may find the same at one time.
         """
+        if member.gone:
+            return
         self._let_go(member, "unclean" if isinstance(error, UncleanStart) else "unhealthy", error)
         self._failed(error, member.since)
 
@@ -302,6 +306,7 @@ class Members:
     def _let_go(self, member: Member, why: Gone, error: SandboxLost | None = None) -> None:
         if member in self._idle:
             self._idle.remove(member)
+        member.gone = True
         self._tally.gone[why] += 1
         self._leaving.add(member.life)
         member.life.lose(error or SandboxLost(f"sandbox {member.life.spec.id} was never claimed: {why}", "cancelled"))
