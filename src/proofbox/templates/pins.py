@@ -10,12 +10,17 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from proofbox.errors import StoreFailed
 from proofbox.host.home import private_directory
+
+PAUSES: Final = (0.0005, 0.002, 0.008)
+"""Seconds between looks at a lock that somebody seems to hold."""
 
 
 class Pins:
@@ -68,7 +73,12 @@ class Pins:
             os.close(lock)
 
     def _only(self, digest: str) -> int | None:
-        """The lock, held by nobody else; None if somebody holds it shared. Another one who removes is waited for."""
+        """The lock, held by nobody else; None if somebody holds it shared. Another one who removes is waited for.
+
+        That it could not be had alone, and then could be shared, may mean that who was in the way has just gone. So it
+        is tried some times: whoever needs what is held keeps it for longer.
+        """
+        pauses = iter(PAUSES)
         while True:
             try:
                 return self._locked(digest, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,9 +86,13 @@ class Pins:
                 pass
             try:
                 os.close(self._locked(digest, fcntl.LOCK_SH | fcntl.LOCK_NB))
-                return None
             except BlockingIOError:
                 os.close(self._locked(digest, fcntl.LOCK_SH))
+                continue
+            pause = next(pauses, None)
+            if pause is None:
+                return None
+            time.sleep(pause)
 
     def _path(self, digest: str) -> Path:
         return self._directory / digest.removeprefix("sha256:")
