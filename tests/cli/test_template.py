@@ -44,6 +44,18 @@ def test_a_template_is_built_kept_locked_and_checked(proofbox: Run, context: Pat
     assert b"both builds are the same" in checked.stdout
 
 
+def test_what_no_name_leads_to_goes_with_gc(proofbox: Run, context: Path, tmp_path: Path) -> None:
+    """An older build under the same name goes, the newer one stays whole; the second time there is nothing."""
+    proofbox("template", "build", str(context), "-t", "made", "--build-arg", "TO=/old")
+    proofbox("template", "build", str(context), "-t", "made", "--build-arg", "TO=/new")
+    layers = tmp_path / "home" / "trees"
+    before = len(list(layers.iterdir()))
+    assert proofbox("template", "gc").stdout == b"2 things removed\n", "a template, and what was copied in it"
+    assert proofbox("template", "gc").stdout == b"0 things removed\n"
+    assert len(list(layers.iterdir())) == before - 1
+    assert proofbox("template", "lock", "made").returncode == 0
+
+
 def test_what_is_wrong_with_a_build_is_one_line_with_its_place(proofbox: Run, context: Path) -> None:
     """An instruction that is not supported, a file that is not there, an argument that nobody knows."""
     for text, what in {

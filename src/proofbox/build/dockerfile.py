@@ -98,7 +98,7 @@ def _commands(text: str, source: str) -> Sequence[Command]:
         import dockerfile
     except ImportError as error:
         raise Refused(
-            f"build from {source}", ("the package that parses Dockerfiles is missing: pip install 'proofbox[build]'",)
+            f"build from {source}", ("the package that parses Dockerfiles is missing: pip install dockerfile",)
         ) from error
     try:
         found: Sequence[Command] = dockerfile.parse_string(text)

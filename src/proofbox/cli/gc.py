@@ -16,7 +16,11 @@ def gc() -> None:
 
     from proofbox.templates import store
 
-    removed = anyio.run(_collect) + store.open_store().collect()
+    told(anyio.run(_collect) + store.open_store().collect())
+
+
+def told(removed: int) -> None:
+    """Says how many things there were."""
     click.echo(f"{removed} thing{'' if removed == 1 else 's'} removed")
 
 

@@ -9,6 +9,7 @@ import click
 
 from proofbox.cli import parse
 from proofbox.cli.build import build, check, lock
+from proofbox.cli.gc import told
 
 if TYPE_CHECKING:
     from proofbox.model.template import Template
@@ -128,6 +129,18 @@ def remove(name: str) -> None:
 
     store.open_store().remove(name)
     click.echo(f"removed {name}")
+
+
+@template.command()
+def gc() -> None:
+    """Removes what no name leads to any more: templates, layers, kept steps of builds, images of machines.
+
+    What a living process uses stays. Safe to repeat, to run beside all else, and to be killed. `proofbox gc` does this,
+    and removes what dead processes have left besides.
+    """
+    from proofbox.templates import store
+
+    told(store.open_store().collect())
 
 
 template.add_command(build)
