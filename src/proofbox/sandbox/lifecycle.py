@@ -233,7 +233,7 @@ class Life:
         if not _layers(type(self._runtime)):
             raise Refused(
                 f"sandbox {self.spec.id}",
-                (f"runtime {self._runtime.name!r} keeps no layer of what a sandbox writes (native, crun, runc and runsc do)",),
+                (f"runtime {self._runtime.name!r} keeps no layer of what is written (native, crun, runc, runsc do)",),
             )
         return cast(CanLayer, self._runtime)
 
