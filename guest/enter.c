@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -54,14 +53,10 @@ void join_groups(const char *const *directories, int count)
     }
 }
 
-void become_root(int userns)
+void become_root(const char *ids)
 {
-    if (userns >= 0) {
-        check(userns_enter(userns), "enter user namespace", "");
-        check(setgroups(0, NULL), "drop groups", ""); /* the host's groups would go on to count inside */
-        return;
-    }
-    check(userns_alone(), "make user namespace", "");
+    if (!userns_become_root(ids))
+        fail("become root of a user namespace with ids", ids);
 }
 
 _Noreturn void reap_until(pid_t program)

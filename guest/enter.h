@@ -19,9 +19,8 @@ void write_file(const char *path, const char *text);
 void die_with_parent(void);
 /* Of control groups we become a member, as the directories name them. */
 void join_groups(const char *const *directories, int count);
-/* Root of a user namespace: of the client's (a descriptor), whose ids are mapped; or, with -1, alone in a new one, where our
- * one id stands for root's. */
-void become_root(int userns);
+/* As IDS says (userns.h). */
+void become_root(const char *ids);
 
 /* Does not return. */
 typedef void enter_init(int complaint);

@@ -1,5 +1,6 @@
 /* By what a sandbox is told apart from its siblings: its machine id, and the number of its boot. */
 #include "launch.h"
+#include "mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,19 +22,6 @@ bool identity_put(const char *path, const char *text)
     return done;
 }
 
-int identity_tree(const char *source)
-{
-    struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
-    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, source, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
-
-    if (tree >= 0 && syscall(SYS_mount_setattr, tree, "", K_AT_EMPTY_PATH, &readonly, sizeof readonly) == 0)
-        return tree;
-    int why = errno;
-    close(tree);
-    errno = why;
-    return -1;
-}
-
 bool identity_show(int root, const char *path, int tree)
 {
     struct k_open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = K_RESOLVE_IN_ROOT | K_RESOLVE_NO_MAGICLINKS};
@@ -53,7 +41,7 @@ bool identity_show(int root, const char *path, int tree)
 static void show(int root, const char *path, const char *source, const char *text)
 {
     check(identity_put(source, text) ? 0 : -1, "make file", source);
-    int tree = identity_tree(source);
+    int tree = mounts_open_tree(source, -1);
     check(tree, "open", source);
     check(identity_show(root, path, tree) ? 0 : -1, "attach", path);
 }

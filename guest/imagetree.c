@@ -1,15 +1,15 @@
 #include "imagetree.h"
 
-#include "launch.h"
+#include "launch_sys.h"
+#include "mounts.h"
 #include "userns.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -19,15 +19,6 @@ static int failed(const char *step, const char *what)
 {
     fprintf(stderr, "%s %s: %s\n", step, what, strerror(errno));
     return 1;
-}
-
-static bool become_root(const char *how)
-{
-    if (strcmp(how, "root") == 0)
-        return true;
-    if (strcmp(how, "alone") == 0)
-        return userns_alone() == 0;
-    return userns_enter(atoi(how)) == 0 && setgroups(0, NULL) == 0;
 }
 
 /* A file needs a file to lie on. */
@@ -51,7 +42,7 @@ int imagetree_main(int argc, char **argv)
         end++;
     if (argc < 5 || end + 1 >= argc)
         return 2;
-    if (!become_root(argv[2]) || unshare(CLONE_NEWNS) < 0)
+    if (!userns_become_root(argv[2]) || unshare(CLONE_NEWNS) < 0)
         return failed("make namespaces for", argv[1]);
     /* After the change of ids, which forgets it: who is killed half-way leaves no maker behind. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)

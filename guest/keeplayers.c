@@ -1,6 +1,8 @@
 #include "layers.h"
 
+#include "handover.h"
 #include "launch_sys.h"
+#include "mounts.h"
 #include "userns.h"
 
 #include <errno.h>
@@ -15,7 +17,6 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 enum { SLOTS_MOST = 200 };
@@ -27,13 +28,6 @@ struct packet {
 
 static int control;
 static uint32_t next_slot;
-
-bool layers_become_root(const char *ids)
-{
-    if (strcmp(ids, "all") == 0)
-        return true;
-    return (strcmp(ids, "one") == 0 ? userns_alone() : userns_enter(atoi(ids))) == 0;
-}
 
 /* A file system in memory, not attached. -1 with errno. */
 static int new_tmpfs(const char *size, const char *inodes)
@@ -66,21 +60,9 @@ static bool leave_host(void)
 
 static void answer(char kind, uint32_t number, const int *fds, size_t count)
 {
-    char space[CMSG_SPACE(SLOTS_MOST * sizeof(int))];
     struct packet packet = {.kind = kind, .numbers = {number}};
-    struct iovec part = {&packet, 1 + sizeof number};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1};
 
-    if (count) {
-        words.msg_control = space;
-        words.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *head = CMSG_FIRSTHDR(&words);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(head), fds, count * sizeof(int));
-    }
-    if (sendmsg(control, &words, MSG_NOSIGNAL) < 0 && count) /* more descriptors in flight than a user may have */
+    if (!hand_over(control, &packet, 1 + sizeof number, fds, count, 0) && count) /* more in flight than a user may have */
         answer('E', (uint32_t)errno, NULL, 0);
 }
 
@@ -102,8 +84,7 @@ static void attach(char kind, int tree, bool writable)
         syscall(SYS_move_mount, tree, "", AT_FDCWD, place, K_MOVE_MOUNT_F_EMPTY_PATH) < 0) {
         answer('E', (uint32_t)errno, NULL, 0);
         rmdir(place);
-    } else if ((writable && (clone = (int)syscall(SYS_open_tree, AT_FDCWD, place,
-                                                  K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC)) < 0) ||
+    } else if ((writable && (clone = mounts_clone(place)) < 0) ||
                syscall(SYS_mount_setattr, AT_FDCWD, place, 0, &attributes, sizeof attributes) < 0) {
         answer('E', (uint32_t)errno, NULL, 0);
         umount2(place, MNT_DETACH);
@@ -130,8 +111,7 @@ static void copy(const uint32_t *slots, size_t count)
 {
     int fds[SLOTS_MOST];
     size_t made = 0;
-    while (made < count && (fds[made] = (int)syscall(SYS_open_tree, AT_FDCWD, place_of(slots[made]),
-                                                     K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC)) >= 0)
+    while (made < count && (fds[made] = mounts_clone(place_of(slots[made]))) >= 0)
         made++;
     if (made == count)
         answer('C', (uint32_t)count, fds, count);
@@ -145,20 +125,16 @@ static void copy(const uint32_t *slots, size_t count)
 static bool serve(void)
 {
     struct packet packet;
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(sizeof(int))];
-    } ancillary;
-    struct iovec part = {&packet, sizeof packet};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary,
-                           .msg_controllen = sizeof ancillary.space};
+    size_t given = 1;
     int tree = -1;
 
-    ssize_t size = recvmsg(control, &words, MSG_CMSG_CLOEXEC);
+    ssize_t size = take_over(control, &packet, sizeof packet, &tree, &given, 0);
+    if (size < 0 && errno == EMFILE) {
+        answer('E', EMFILE, NULL, 0);
+        return true;
+    }
     if (size <= 0)
         return size < 0 && errno == EINTR;
-    if (CMSG_FIRSTHDR(&words))
-        memcpy(&tree, CMSG_DATA(CMSG_FIRSTHDR(&words)), sizeof tree);
     size_t count = ((size_t)size - 1) / sizeof packet.numbers[0];
     uint32_t slots[SLOTS_MOST];
     memcpy(slots, packet.numbers, sizeof slots);
@@ -198,7 +174,7 @@ int keeplayers_main(int count, char **words)
         setrlimit(RLIMIT_NOFILE, &files);
     }
     prctl(PR_SET_NAME, "proofbox-layers", 0, 0, 0);
-    if (!layers_become_root(words[3]) || !leave_host()) {
+    if (!userns_become_root(words[3]) || !leave_host()) {
         answer('E', (uint32_t)errno, NULL, 0);
         return 1;
     }

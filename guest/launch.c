@@ -3,6 +3,7 @@
 #include "launch.h"
 
 #include "guest.h"
+#include "handover.h"
 #include "launch_sys.h"
 
 #include <errno.h>
@@ -250,20 +251,13 @@ static void launch(const char *bytes, size_t size, const int *fds, size_t count)
 /* One message of the client and its descriptors. 0 at the end of the connection, -1 if there is none now. */
 static ssize_t receive(char *into, int *fds, size_t *count)
 {
-    char control[CMSG_SPACE((2 + FROZEN_MAX) * sizeof(int))];
-    struct iovec part = {into, LAUNCH_MESSAGE_MAX};
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-
-    ssize_t size = recvmsg(launcher.control, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    *count = 2 + FROZEN_MAX;
+    ssize_t size = take_over(launcher.control, into, LAUNCH_MESSAGE_MAX, fds, count, MSG_DONTWAIT);
+    if (size < 0 && (errno == EMSGSIZE || errno == EMFILE))
+        _exit(72);
     if (size < 0)
         return errno == EAGAIN || errno == EINTR ? -1 : 0;
-    if (head.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
-        _exit(72);
     into[size] = '\0';
-    struct cmsghdr *item = CMSG_FIRSTHDR(&head);
-    *count = item && item->cmsg_type == SCM_RIGHTS ? (item->cmsg_len - CMSG_LEN(0)) / sizeof(int) : 0;
-    if (*count)
-        memcpy(fds, CMSG_DATA(item), *count * sizeof(int));
     return size;
 }
 

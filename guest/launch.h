@@ -143,8 +143,6 @@ void blank_close(struct blank *blank);
  * layers. */
 void launch_start(const struct launch_setup *setup, const struct launch_request *request, struct text message,
                   struct blank *blank, const int *fds, size_t count);
-/* Sends descriptors with words; never waits. False is errno. */
-bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count);
 /* Removes directories from the last to the first. What is left to do stays in the list. True when nothing is left. */
 bool groups_remove(char *groups, size_t *size);
 
@@ -171,9 +169,6 @@ void overlay_by_root(int mounter, int target, const char *options);
 void overlays_done(int mounter);
 
 /* mounts.c, mounts_dev.c */
-/* A detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that its ids are mapped
- * through, where its file system can do that. */
-int mounts_open_tree(const char *path, int userns);
 /* The stage: the writable layer's file system with the sandbox's /dev and /proc in it. Becomes the current directory.
  * Returns a detached mount of the directory that will hold what the sandbox writes over its template, and nothing else. */
 int mounts_stage(const struct launch_setup *setup);
@@ -187,10 +182,9 @@ void mounts_root(const struct launch_request *request, const struct trees *trees
 void mounts_identity(int root, const struct launch_request *request);
 #define MACHINE_ID_PATH "/etc/machine-id"
 #define BOOT_ID_PATH "/proc/sys/kernel/random/boot_id"
-/* Its parts: a new file of one line; a detached read-only mount of a file, or -1; and that mount, which is used up, over a
- * file of the sandbox's, if it has one there: without it nobody would read it. False is errno. */
+/* Its parts: a new file of one line; and a detached mount of it, which is used up, over a file of the sandbox's, if it has
+ * one there: without it nobody would read it. False is errno. */
 bool identity_put(const char *path, const char *text);
-int identity_tree(const char *source);
 bool identity_show(int root, const char *path, int tree);
 /* Bytes of the stage that this takes. */
 size_t mounts_identity_size(const struct launch_request *request);

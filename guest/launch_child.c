@@ -3,6 +3,7 @@
 
 #include "frame.h"
 #include "guest.h"
+#include "handover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,21 +28,14 @@ static int sync_socket = -1, channel = -1, status = -1, layer = -1;
 /* The launcher's next message and its descriptors, at most `most` of them; how many there were. */
 static size_t receive(void *into, size_t size, ssize_t *received, int *fds, size_t most)
 {
-    char control[CMSG_SPACE(HANDED_MAX * sizeof(int))];
-    struct iovec part = {into, size};
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control,
-                          .msg_controllen = CMSG_SPACE(most * sizeof(int))};
+    size_t count;
 
-    do
-        *received = recvmsg(sync_socket, &head, MSG_CMSG_CLOEXEC);
-    while (*received < 0 && errno == EINTR);
-    if (*received <= 0 || head.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+    do {
+        count = most;
+        *received = take_over(sync_socket, into, size, fds, &count, 0);
+    } while (*received < 0 && errno == EINTR);
+    if (*received <= 0)
         _exit(1); /* the launcher is gone, or failed at its half and says so itself */
-    struct cmsghdr *item = CMSG_FIRSTHDR(&head);
-    if (!item || item->cmsg_type != SCM_RIGHTS)
-        return 0;
-    size_t count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(fds, CMSG_DATA(item), count * sizeof(int));
     return count;
 }
 
@@ -213,17 +207,8 @@ static void report_ready(const struct release *release)
         char tag;
         struct release release;
     } __attribute__((packed)) ready = {'R', *release};
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {&ready, sizeof ready};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-                           .msg_controllen = sizeof control.space};
 
-    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(&control.head), &layer, sizeof layer);
-    check(sendmsg(status, &words, MSG_NOSIGNAL), "report", "");
+    check(hand_over(status, &ready, sizeof ready, &layer, 1, 0) ? 0 : -1, "report", "");
     close(status);
     close(layer);
 }

@@ -8,6 +8,8 @@
  * the only kind that its file system takes, with the capabilities of the host's root. */
 #include "launch.h"
 
+#include "handover.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -20,20 +22,13 @@
 /* What to mount, and the directory to mount it on; -1 when there is nothing more to do. */
 static int next_target(int orders, char options[OVERLAY_OPTIONS_MAX])
 {
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {options, OVERLAY_OPTIONS_MAX - 1};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-                             .msg_controllen = sizeof control.space};
+    size_t count = 1;
     int target;
 
-    ssize_t size = recvmsg(orders, &message, MSG_CMSG_CLOEXEC);
-    if (size <= 0 || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !CMSG_FIRSTHDR(&message))
+    ssize_t size = take_over(orders, options, OVERLAY_OPTIONS_MAX - 1, &target, &count, 0);
+    if (size <= 0 || !count)
         return -1;
     options[size] = '\0';
-    memcpy(&target, CMSG_DATA(&control.head), sizeof target);
     return target;
 }
 
@@ -93,7 +88,7 @@ void overlay_by_root(int mounter, int target, const char *options)
 {
     int32_t why = 0;
 
-    check(hand_over(mounter, options, strlen(options), &target, 1) ? 0 : -1, "ask for overlay", options);
+    check(hand_over(mounter, options, strlen(options), &target, 1, 0) ? 0 : -1, "ask for overlay", options);
     ssize_t got = recv(mounter, &why, sizeof why, 0);
     if (got == sizeof why && why == 0)
         return;

@@ -2,6 +2,9 @@
  * It never waits for the child. */
 #include "launch.h"
 
+#include "handover.h"
+#include "mounts.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -233,24 +236,6 @@ static bool open_trees(const struct launch_request *request, struct blank *out, 
     return true;
 }
 
-bool hand_over(int sync, const void *words, size_t size, const int *fds, size_t count)
-{
-    char control[CMSG_SPACE(HANDED_MAX * sizeof(int))];
-    struct iovec part = {(void *)(uintptr_t)words, size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-
-    if (count) {
-        message.msg_control = control;
-        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(count * sizeof(int));
-        memcpy(CMSG_DATA(head), fds, count * sizeof(int));
-    }
-    return sendmsg(sync, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
-}
-
 static bool open_userns(struct blank *blank)
 {
     char path[64];
@@ -262,7 +247,7 @@ static bool open_userns(struct blank *blank)
 static bool release(struct blank *out, struct joins *joins)
 {
     struct release words = {(uint32_t)out->pid, out->id_base};
-    bool sent = out->error[0] == '\0' && hand_over(out->sync, &words, sizeof words, joins->fds, joins->count);
+    bool sent = out->error[0] == '\0' && hand_over(out->sync, &words, sizeof words, joins->fds, joins->count, MSG_DONTWAIT);
     if (!sent && !out->error[0])
         failed(out->error, "release", NULL);
     while (joins->count)
@@ -369,7 +354,7 @@ void launch_start(const struct launch_setup *setup, const struct launch_request 
             handed[given + count++] = mounter;
     }
     /* It goes on as soon as it has the request: the control groups are made in parallel. */
-    if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, given + count))
+    if (!blank->error[0] && !hand_over(blank->sync, message.at, message.size, handed, given + count, MSG_DONTWAIT))
         failed(blank->error, "release", NULL);
     while (count)
         close(handed[given + --count]);

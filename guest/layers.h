@@ -2,15 +2,13 @@
 #ifndef PROOFBOX_LAYERS_H
 #define PROOFBOX_LAYERS_H
 
-#include <stdbool.h>
-
 /*
  * proofbox-guest keep-layers FD CLIENT IDS
  *
  * Holds frozen layers for one client process: each is attached in a mount namespace that nobody else sees, from where any
  * number of detached copies can be taken (the kernel lets a detached mount be copied nowhere but where it came from). FD is
- * a SOCK_SEQPACKET socket to CLIENT, a process id, which must be the parent. IDS is "all" as root, "one" where one id is all
- * there is, or the descriptor of a user namespace that we are root of (guest/userns.h). A request is a u8 and u32 numbers; the answer is the same, or 'E' and an errno.
+ * a SOCK_SEQPACKET socket to CLIENT, a process id, which must be the parent. IDS as in userns.h. A request is a u8 and u32
+ * numbers; the answer is the same, or 'E' and an errno.
  *
  *   'A' + descriptor    attach this detached mount, from now on read-only          'A' slot
  *   'M' KiB inodes      make an empty file system in memory of that size,          'M' slot + descriptor
@@ -43,8 +41,5 @@ int copylayer_main(int count, char **words);
  * merged with it an overlay would show its whiteouts, as names that lead nowhere. Exit code and IDS as above.
  */
 int prunelayer_main(int count, char **words);
-
-/* Root of a user namespace, as IDS says. False with errno. */
-bool layers_become_root(const char *ids);
 
 #endif

@@ -1,5 +1,5 @@
 #include "layerwalk.h"
-#include "layers.h"
+#include "userns.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,7 @@ void walk_as_root(const char *ids)
     struct rlimit files;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!layers_become_root(ids))
+    if (!userns_become_root(ids))
         walk_fail("make a user namespace for");
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* becoming root has forgotten it */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) { /* three for each directory that we are in, and what lies below it */

@@ -28,7 +28,7 @@ void walk_leave(size_t before);
 int walk_open(int at, const char *name);
 bool walk_is_opaque(int directory);
 
-/* IDS as in layers.h. With as many descriptors as we may have: three for each directory that we are in. */
+/* IDS as in userns.h. With as many descriptors as we may have: three for each directory that we are in. */
 void walk_as_root(const char *ids);
 
 #endif

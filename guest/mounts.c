@@ -5,6 +5,8 @@
  *
  * No path of a template or of a volume's target is ever resolved from the host's root: a link in them leads to a place
  * in the sandbox, or nowhere. */
+#include "mounts.h"
+
 #include "launch.h"
 
 #include <errno.h>
@@ -15,17 +17,23 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+static int clone_tree(const char *path, unsigned flags)
+{
+    return (int)syscall(SYS_open_tree, AT_FDCWD, path, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC | flags);
+}
+
+int mounts_clone(const char *path) { return clone_tree(path, 0); }
+
 int mounts_open_tree(const char *path, int userns)
 {
-    unsigned flags = K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC;
     struct k_mount_attr attributes = {.attr_set = K_MOUNT_ATTR_RDONLY | K_MOUNT_ATTR_NOSUID | K_MOUNT_ATTR_NODEV};
     unsigned recursive = 0;
 
-    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, flags);
+    int tree = mounts_clone(path);
     if (tree < 0 && errno == EINVAL) {
         /* Without the rights over the host's tree, a directory and what is mounted below it stay together. */
         recursive = K_AT_RECURSIVE;
-        tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, flags | recursive);
+        tree = clone_tree(path, recursive);
     }
     if (tree < 0)
         return -1;
@@ -128,7 +136,7 @@ int mounts_stage(const struct launch_setup *setup)
     close(stage);
     close(context);
     check(mkdir("layer", 0755), "make directory", "layer");
-    return (int)syscall(SYS_open_tree, AT_FDCWD, "layer", K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+    return mounts_clone("layer");
 }
 
 void mounts_leave_host(void)

@@ -1,5 +1,6 @@
 /* /dev and /proc of a sandbox, made in the current directory, which is its stage. */
 #include "launch.h"
+#include "mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +69,7 @@ static void hide(const char *path)
 static void freeze(const char *path)
 {
     struct k_mount_attr readonly = {.attr_set = K_MOUNT_ATTR_RDONLY};
-    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+    int tree = mounts_clone(path);
     if (tree < 0 && errno == ENOENT)
         return;
     check(tree, "make /proc read-only", path);

@@ -7,8 +7,9 @@
 
 #include "enter.h"
 #include "frame.h"
+#include "handover.h"
 #include "launch_sys.h"
-#include "userns.h"
+#include "mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,14 +22,10 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
-
-/* mounts.c: a detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that maps its ids. */
-int mounts_open_tree(const char *path, int userns);
 
 enum { CHANNEL = 3, LAYERS_MAX = 200, FROZEN_MAX = 64, GROUPS_MAX = 32, RANGE = 65536, COMPLAINT_MAX = 2000 };
 enum { CGROUP2_MAGIC = 0x63677270 };
@@ -43,14 +40,15 @@ struct layer {
 static struct {
     const char *bundle, *stage, *size, *inodes, *directory;
     long ids;
-    int userns, status, at;
+    const char *userns; /* how we become root where we are not the host's: userns.h */
+    int status, at;
     struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
     int frozen[FROZEN_MAX]; /* detached mounts of what other sandboxes wrote */
     long frozen_ids[FROZEN_MAX]; /* what their owners count from */
     const char *groups[GROUPS_MAX];
     int layer_count, volume_count, group_count, frozen_count;
     char **program;
-} plan = {.userns = -1, .status = -1, .at = CHANNEL};
+} plan = {.userns = "one", .status = -1, .at = CHANNEL};
 
 static void add_layer(struct layer *layers, int *count, const char *target, const char *source)
 {
@@ -83,7 +81,7 @@ static void read_option(const char *name, const char *value, const char **target
     else if (!strcmp(name, "directory"))
         plan.directory = value;
     else if (!strcmp(name, "userns"))
-        plan.userns = atoi(value);
+        plan.userns = value;
     else if (!strcmp(name, "size"))
         plan.size = value;
     else if (!strcmp(name, "inodes"))
@@ -257,19 +255,9 @@ static void stack(int first, int last, int number)
 /* A detached mount of what the sandbox will write over its template, and of nothing else, for the client to keep. */
 static void hand_out_layer(void)
 {
-    int layer = (int)syscall(SYS_open_tree, AT_FDCWD, "layer/written", K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-    char word = 'L';
-    struct iovec part = {&word, 1};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-                           .msg_controllen = sizeof control.space};
-
+    int layer = mounts_clone("layer/written");
     check(layer, "take hold of", "layer");
-    memcpy(CMSG_DATA(&control.head), &layer, sizeof layer);
-    check(sendmsg(plan.status, &words, MSG_NOSIGNAL), "hand out", "layer");
+    check(hand_over(plan.status, "L", 1, &layer, 1, 0) ? 0 : -1, "hand out", "layer");
     close(layer);
     close(plan.status);
 }

@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <grp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,13 +48,20 @@ static bool put(const char *path, const char *text)
     return done;
 }
 
-int userns_alone(void)
+static bool alone(void)
 {
     char uids[64], gids[64];
     snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
     snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
     return unshare(CLONE_NEWUSER) == 0 && put("/proc/self/setgroups", "deny") && put("/proc/self/uid_map", uids) &&
-                   put("/proc/self/gid_map", gids)
-               ? 0
-               : -1;
+           put("/proc/self/gid_map", gids);
+}
+
+bool userns_become_root(const char *ids)
+{
+    if (strcmp(ids, "all") == 0)
+        return true;
+    if (strcmp(ids, "one") == 0)
+        return alone();
+    return userns_enter(atoi(ids)) == 0 && setgroups(0, NULL) == 0;
 }

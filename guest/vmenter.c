@@ -7,6 +7,7 @@
 #include "enter.h"
 #include "frame.h"
 #include "launch_sys.h"
+#include "mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +24,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-/* mounts.c: a detached read-only copy of the mount at `path`; `userns` is -1 or the namespace that maps its ids. */
-int mounts_open_tree(const char *path, int userns);
-
 enum { SHOWN_MAX = 300, GROUPS_MAX = 32, DEVICES_MAX = 4, WORDS_MAX = 4000, TOLD_MAX = 320 /* what FATAL has room for */, LAST_CAP = 63, FILTER_MAX = 4096 };
 
 struct shown {
@@ -38,11 +36,12 @@ static struct {
     const char *stage;
     struct shown shown[SHOWN_MAX];
     const char *groups[GROUPS_MAX], *devices[DEVICES_MAX];
-    int shown_count, group_count, device_count, userns, filter;
+    int shown_count, group_count, device_count, filter;
+    const char *userns; /* whose root we become where we are not the host's */
     uid_t uid;
     bool host_root;
     char **program;
-} plan = {.userns = -1, .filter = -1};
+} plan = {.filter = -1};
 
 static void add(const char **list, int *count, int most, const char *value)
 {
@@ -60,7 +59,7 @@ static void read_option(const char *name, const char *value, const char **target
     else if (!strcmp(name, "uid"))
         plan.uid = (uid_t)strtoul(value, NULL, 10);
     else if (!strcmp(name, "userns"))
-        plan.userns = atoi(value);
+        plan.userns = value;
     else if (!strcmp(name, "filter"))
         plan.filter = atoi(value);
     else if (!strcmp(name, "group"))
@@ -83,7 +82,7 @@ static void read_plan(int count, char **words)
     for (; at + 1 < count && strcmp(words[at], "--") != 0; at += 2)
         read_option(words[at], words[at + 1], &target);
     plan.program = words + at + 1;
-    plan.host_root = plan.uid && plan.userns < 0;
+    plan.host_root = plan.uid && !plan.userns;
     errno = EINVAL;
     if (at + 1 >= count || !plan.stage)
         fail("take options", "a stage and a program are needed");
@@ -122,7 +121,7 @@ static int open_device(const char *path)
 {
     if (plan.host_root)
         return -1;
-    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, K_OPEN_TREE_CLONE | K_OPEN_TREE_CLOEXEC);
+    int tree = mounts_clone(path);
     check(tree, "open device", path);
     return tree;
 }
@@ -261,7 +260,7 @@ int vmenter_main(int count, char **words)
     read_plan(count, words);
     join_groups(plan.groups, plan.group_count);
     if (!plan.host_root)
-        become_root(plan.userns);
+        become_root(plan.userns ? plan.userns : "one");
     check(unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP), "make namespaces", "");
     die_with_parent(); /* again: becoming root in a namespace changed the credentials */
     make_root();

@@ -6,7 +6,9 @@
  * can reach that. */
 #include "vminit.h"
 
+#include "files.h"
 #include "frame.h"
+#include "handover.h"
 #include "launch.h"
 #include "vmrenew.h"
 #include "vmusage.h"
@@ -55,28 +57,12 @@ static _Noreturn void end_machine(void)
     }
 }
 
-/* The whole of it, also where the port takes a part at a time. */
-static bool put_all(const void *bytes, size_t size)
-{
-    const char *at = bytes;
-    while (size) {
-        ssize_t done = write(vm.control, at, size);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        at += done;
-        size -= (size_t)done;
-    }
-    return true;
-}
-
 /* One record: its length, and what the host is told. */
 static void tell(const void *bytes, size_t size)
 {
     u8 head[4];
     put_u32(head, (u32)size);
-    if (!put_all(head, sizeof head) || !put_all(bytes, size))
+    if (write_all(vm.control, head, sizeof head) || write_all(vm.control, bytes, size))
         end_machine();
 }
 
@@ -321,22 +307,10 @@ static void start_launcher(void)
 /* One message to the launcher, with descriptors where some are given. */
 static void hand_on(size_t size, const int *fds, size_t count)
 {
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(2 * sizeof(int))];
-    } control;
-    struct iovec part = {message, size};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1};
     int room = LAUNCH_MESSAGE_MAX * 2;
 
     setsockopt(vm.launcher, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
-    if (count) {
-        words.msg_control = &control;
-        words.msg_controllen = CMSG_SPACE(count * sizeof(int));
-        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(&control.head), fds, count * sizeof(int));
-    }
-    need(sendmsg(vm.launcher, &words, MSG_NOSIGNAL), "send to the launcher", "");
+    need(hand_over(vm.launcher, message, size, fds, count, 0) ? 0 : -1, "send to the launcher", "");
 }
 
 static void launch(void)
@@ -367,21 +341,16 @@ static void tell_usage(void)
 static void take_report(void)
 {
     char text[1024];
-    union {
-        struct cmsghdr head;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec part = {text, sizeof text};
-    struct msghdr words = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    size_t count = 1;
+    int layer;
 
-    ssize_t size = recvmsg(vm.status, &words, MSG_CMSG_CLOEXEC);
+    ssize_t size = take_over(vm.status, text, sizeof text, &layer, &count, 0);
     if (size < 0 && errno == EINTR)
         return;
     if (size <= 0)
         end_machine();
-    struct cmsghdr *item = CMSG_FIRSTHDR(&words);
-    if (item && item->cmsg_type == SCM_RIGHTS)
-        memcpy(&vm.layer, CMSG_DATA(item), sizeof vm.layer);
+    if (count)
+        vm.layer = layer;
     if (text[0] == 'R' && size == 1 + (ssize_t)sizeof vm.first)
         memcpy(&vm.first, text + 1, sizeof vm.first);
     if (text[0] == 'E')

@@ -1,6 +1,7 @@
 #include "vmrenew.h"
 
 #include "launch.h"
+#include "mounts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@ static int make_tree(const char *text, uid_t owner)
     char path[32];
 
     snprintf(path, sizeof path, "/renewed-%d", made++);
-    return identity_put(path, text) && chown(path, owner, owner) == 0 ? identity_tree(path) : -1;
+    return identity_put(path, text) && chown(path, owner, owner) == 0 ? mounts_open_tree(path, -1) : -1;
 }
 
 /* In a process of its own: who has gone into these namespaces does not come back. */

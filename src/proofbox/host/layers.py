@@ -278,7 +278,9 @@ def _work(waiting: queue.SimpleQueue[Callable[[], object]]) -> None:
 
 
 def helper_ids() -> tuple[str, tuple[int, ...]]:
-    """How our programs for layers become root: their word for it, and the descriptor that it names."""
+    """How our programs that work on layers become root (guest/userns.h): their word for it, and the descriptor that it
+    names.
+    """
     ids = find_ids()
     if ids.full:
         return "all", ()

@@ -18,7 +18,7 @@ from typing import Final
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.home import MACHINES, data_home, locked, private_directory, workshop
-from proofbox.host.idmap import find_ids
+from proofbox.host.layers import helper_ids
 from proofbox.kit.binary import guest_path
 from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Template
@@ -67,20 +67,7 @@ def make_image(path: Path, sources: Sequence[str]) -> None:
         with workshop(private_directory(data_home()) / "making") as place:
             stage, made = place / "stage", place / "image"
             stage.mkdir()
-            _run(
-                [
-                    "image-tree",
-                    str(stage),
-                    _ids(),
-                    *sources,
-                    "--",
-                    program,
-                    "--quiet",
-                    f"-U{_UUID}",
-                    str(made),
-                    str(stage),
-                ]
-            )
+            _run(stage, sources, [program, "--quiet", f"-U{_UUID}", str(made), str(stage)])
             made.chmod(0o444)  # who runs the machine is another user
             with made.open("rb") as image:
                 os.fsync(image.fileno())
@@ -90,21 +77,16 @@ def make_image(path: Path, sources: Sequence[str]) -> None:
         raise CreateFailed(f"image {path}: {error}; is the file system full?", "image") from error
 
 
-def _ids() -> str:
-    """As whom the program looks at the layers."""
-    ids = find_ids()
-    if os.geteuid() == 0:
-        return "root"
-    return "alone" if ids.namespace < 0 else str(ids.namespace)
-
-
-def _run(words: list[str]) -> None:
-    namespace = find_ids().namespace
+def _run(stage: Path, sources: Sequence[str], words: Sequence[str]) -> None:
+    """Runs the program where it sees the layers. The owners that root sees are those of a machine, which has all ids,
+    also where root may map none, as in a container.
+    """
+    ids, namespace = ("all", ()) if os.geteuid() == 0 else helper_ids()
     done = subprocess.run(
-        [str(guest_path()), *words],
+        [str(guest_path()), "image-tree", str(stage), ids, *sources, "--", *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        pass_fds=[namespace] if namespace >= 0 else [],
+        pass_fds=namespace,
         check=False,
     )
     if done.returncode:
