@@ -13,10 +13,12 @@ from tests.conftest import open_host
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import HitLimit
+from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.template import Layer, Template
 from proofbox.runtime.contract import Missing
 from proofbox.runtimes.oci.programs import version
 from proofbox.sandbox.host import Host
+from proofbox.verify.function import FunctionVerifier
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
@@ -106,6 +108,33 @@ async def test_processes_without_end_end_the_sandbox_as_its_own_doing(host: Host
     assert lost.value.reason == "processes"
     assert isinstance(lost.value.limit, HitLimit)
     assert (lost.value.limit.kind, lost.value.limit.limit, lost.value.limit.cause) == ("processes", 20, "task")
+
+
+async def test_a_candidate_cannot_throw_its_verdict_away(host: Host) -> None:
+    """Root inside can end the first process, which would be a loss of the infrastructure: a candidate that is wrong would
+    be tried again. It is somebody else, for whom all that a right one needs works as for root.
+    """
+    if not host.probe.users:
+        pytest.skip("one id inside: candidates are root")
+    test = "def check(candidate):\n    assert candidate(2) == 3\n"
+    task = Task(id="t/1", instruction="", judge=FunctionTests(prompt="", entry_point="f", test=test, timeout=20))
+    wrong = "import os\ndef f(x):\n    {}\n    return 0\n"
+    right = """
+import os, pathlib, subprocess, tempfile
+def f(x):
+    pathlib.Path("here").write_text("1")
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"2")
+    done = subprocess.run(["/bin/sh", "-c", "exit 1"])
+    assert os.getuid() and os.getgid() and not os.getgroups()[1:]
+    return x + done.returncode
+"""
+    async with FunctionVerifier(host) as verifier:
+        for attack in ("os.kill(1, 9)", "os.kill(-1, 9)"):
+            verdict = await verifier.judge(task, Candidate(completion=wrong.format(attack)))
+            assert verdict.ending == "failed", verdict
+        verdict = await verifier.judge(task, Candidate(completion=right))
+        assert verdict.ending == "passed", verdict
 
 
 async def test_a_template_whose_tmp_is_a_link_is_refused(host: Host, tmp_path: Path) -> None:

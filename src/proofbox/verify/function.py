@@ -24,6 +24,7 @@ from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Verdict
 from proofbox.sandbox.commands import watch
+from proofbox.sandbox.given import as_user, is_root
 from proofbox.verify.ending import Evidence, ended_by, verdict_of
 from proofbox.verify.exchange import GIVEN_BACK, PATIENCE, START, Connection, Exchange, Gone
 from proofbox.verify.frames import frame
@@ -45,6 +46,8 @@ LOG: Final = 4096
 """Bytes of each of stdout and stderr that are kept for a person."""
 OUTPUT: Final = 64 << 20
 """Bytes that a candidate may print where nobody said another limit."""
+NOBODY: Final = "65534:65534"
+"""User and group of a candidate that must not be root, by number: a template may know neither."""
 LEAVE: Final = 0.5
 """Seconds that a candidate has to exit after it closed its channel, before it is killed."""
 
@@ -169,7 +172,7 @@ async def _examine(
     tests = task.judge
     # The guest's own deadline is only for the case that this process hangs; the exchange has the real one.
     backstop = START + tests.timeout * (1 + GIVEN_BACK) + 2 * PATIENCE
-    command = await box.start(CANDIDATE, cwd="/tmp", channel=True, keep=LOG, timeout=backstop)
+    command = await box.start(CANDIDATE, cwd="/tmp", user=_user(box), channel=True, keep=LOG, timeout=backstop)
     program = frame(b"P", encode((tests.prompt + candidate.completion, tests.entry_point)))
     await command.channel.send(grader.harness + program + b"".join(frame(b"C", call) for call in planned))
     exchange = Exchange(
@@ -188,6 +191,17 @@ async def _examine(
     result = await _stop(command, found.gone)
     log = result.stdout_bytes + result.stderr_bytes
     return Evidence(found, result.outcome, log, await box.usage(), box.spec.limits)
+
+
+def _user(box: Sandbox) -> str | None:
+    """Whom the candidate runs as; None for the template's user.
+
+    Threat: where root inside can end the first process (gVisor), a wrong candidate ends its sandbox instead of being
+    failed. That is a loss of the infrastructure's, and tried again.
+    """
+    probe = box.host.probe
+    root = is_root(as_user(box.template.user))
+    return NOBODY if root and probe.users and "first process" in probe.differs else None
 
 
 async def _printed(command: Command) -> bytes:
