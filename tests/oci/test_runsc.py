@@ -111,8 +111,8 @@ async def test_processes_without_end_end_the_sandbox_as_its_own_doing(host: Host
 
 
 async def test_a_candidate_cannot_throw_its_verdict_away(host: Host) -> None:
-    """Root inside can end the first process, which would be a loss of the infrastructure: a candidate that is wrong would
-    be tried again. It is somebody else, for whom all that a right one needs works as for root.
+    """Root inside can end the first process, which would be a loss of the infrastructure: a candidate that is wrong
+    would be tried again. It is somebody else, for whom all that a right one needs works as for root.
     """
     if not host.probe.users:
         pytest.skip("one id inside: candidates are root")
