@@ -8,15 +8,19 @@ import fcntl
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from proofbox.errors import StoreFailed
 from proofbox.kit.durable import sync_directory
-from proofbox.kit.lock import try_lock
+from proofbox.kit.lock import take_lock, try_lock
+from proofbox.kit.thread import give_up_if_cancelled
 from proofbox.kit.tree import remove_tree
 
+PAUSES: Final = (0.001, 0.05)
+"""Seconds between looks at a lock that somebody holds: at first, and at most."""
 MACHINES: Final = "machines"
 """Below it: what virtual machines are started from. An image is named by its template's digest."""
 
@@ -76,14 +80,25 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
-    """Holds the lock file ``path``; waits for it. The kernel drops it with the process."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock file ``path``; waits for it, and no longer than whoever waits for us (``give_up_if_cancelled``).
+    The kernel drops it with the process.
+    """
+    lock = take_lock(path, fcntl.LOCK_EX, _flock_while_wanted)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)
+
+
+def _flock_while_wanted(lock: int, how: int) -> None:
+    pause = PAUSES[0]
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(lock, how | fcntl.LOCK_NB)
+        give_up_if_cancelled()
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSES[1])
 
 
 @contextlib.contextmanager

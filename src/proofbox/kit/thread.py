@@ -1,4 +1,4 @@
-"""One event loop in a background thread, for code that has none."""
+"""One event loop in a background thread, for code that has none; and a word from the loop to its worker threads."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, TypeVar
 
 import sniffio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+from anyio.from_thread import BlockingPortal, check_cancelled, start_blocking_portal
 
 from proofbox.errors import InvalidInput
 
@@ -86,6 +86,12 @@ _this_process: Final = _Process()
 def loop_of_process() -> Loop:
     """The one of this process. Raises ``InvalidInput`` inside a running event loop."""
     return _this_process.loop()
+
+
+def give_up_if_cancelled() -> None:
+    """Raises where this is a worker thread of an event loop, and the task that waits for it has been cancelled."""
+    with suppress(RuntimeError):  # it is no such thread
+        check_cancelled()
 
 
 def _refuse_inside_a_loop() -> None:

@@ -12,9 +12,9 @@ import os
 import platform
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -176,19 +176,12 @@ def open_image(top: Path, reference: str | None = None) -> Image:
     raise InvalidInput(f"import of {top}: neither an OCI image layout (oci-layout, index.json) nor of `docker save`")
 
 
-def open_copied(top: Path, digest: str) -> Image:
-    """The image in a directory that ``skopeo copy ... dir:`` has filled; its manifest must have that digest."""
-    data = _document(top / "manifest.json")
-    seen = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    found = manifest_of(data, digest)
-    if seen != digest or not isinstance(found, Manifest):
-        raise InvalidInput(f"pull of {digest}: what came is the manifest {seen}")
-    return _from_manifest(top, "{hex}", digest, found)
-
-
-def open_fetched(top: Path, digest: str, manifest: Manifest) -> Image:
-    """The image with this manifest, of that digest, whose blobs lie in ``top/sha256``, not of all layers."""
-    return _from_manifest(top, "sha256/{hex}", digest, manifest)
+def open_fetched(place: Path, digest: str, manifest: Manifest, layer: Callable[[str], Path]) -> Image:
+    """The image with this manifest, of that digest. Its configuration lies in ``place`` by its 64 hex digits, the blobs
+    of its layers where ``layer`` says.
+    """
+    image = _from_manifest(place, "{hex}", digest, manifest)
+    return replace(image, blobs=tuple((layer(blob), blob) for _, blob in image.blobs))
 
 
 def is_image(names: set[str]) -> bool:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -22,13 +22,13 @@ from proofbox.host.home import private_directory, reason, workshop
 from proofbox.model.template import Template
 from proofbox.templates import registry
 from proofbox.templates.below import Below, is_opaque
+from proofbox.templates.fetched import Fetched
 from proofbox.templates.image import (
     Image,
     Manifest,
     Settings,
     environment,
     is_image,
-    open_copied,
     open_fetched,
     open_image,
 )
@@ -92,9 +92,10 @@ def _import_image(
 def pull(store: Store, reference: str, name: str) -> Template:
     """The image of a registry that ``reference`` names now, for this machine, by skopeo.
 
-    It is pulled once for each digest: who asks meanwhile waits, who asks later gets what is there. How long it took is
-    in its facts, ``pull_seconds`` and ``unpack_seconds``. Raises ``InvalidInput``, ``Refused`` without skopeo,
-    ``StoreFailed`` if the registry does not give it; nothing is left then. Safe to repeat.
+    It is pulled once for each digest, and each of its blobs is fetched once: who asks meanwhile waits, who asks later
+    gets what is there. How long it took is in its facts, ``pull_seconds`` and ``unpack_seconds``. In a thread it ends
+    when the task that waits for it is cancelled. Raises ``InvalidInput``, ``Refused`` without skopeo, ``StoreFailed``
+    if the registry does not give it; nothing is left then. Safe to repeat.
     """
     check_name(name)
     began = monotonic()
@@ -105,17 +106,17 @@ def pull(store: Store, reference: str, name: str) -> Template:
         known = memo.recall(found.digest)
         if known and store.has(known):
             return store.tag(name, known)
-        with workshop(store.home / "making") as place:
+        wanted = [layer.digest for layer in found.manifest.layers]
+        with Fetched(store.home, wanted) as blobs, workshop(store.home / "making") as place:
             began = monotonic()
-            have = _had(store, found.manifest)
-            image = _fetched(found, place / "image", have)
+            image, count = _fetched(found, place, blobs, wanted[_had(store, found.manifest) :])
             took = monotonic() - began + asked
             facts = {
                 "source": f"docker://{found.reference}",
                 "reference": reference,
                 "index_digest": found.index,
                 "pull_seconds": f"{took:.3f}",
-                "layers_pulled": f"{len(image.blobs) - len(have)} of {len(image.blobs)}",
+                "layers_pulled": f"{count} of {len(image.blobs)}",
                 "mutable": "" if found.fixed else f"{reference}: a tag, which may stand for another image later",
             }
             template = _keep(store, image, {key: value for key, value in facts.items() if value}, name, {}, None)
@@ -123,37 +124,41 @@ def pull(store: Store, reference: str, name: str) -> Template:
         return template
 
 
-def _had(store: Store, manifest: Manifest) -> list[str]:
-    """The digests of the lowest blobs whose layers are in the store, for this image; pinned. Known by what blobs held
+def _had(store: Store, manifest: Manifest) -> int:
+    """How many of its layers, from the lowest on, are in the store, for this image; pinned. Known by what blobs held
     that were unpacked here before.
     """
     blobs, layers = Memo(store.home, "blobs"), Memo(store.home, "unpacked")
-    have: list[str] = []
     chain = ""
-    for descriptor in manifest.layers:
+    for number, descriptor in enumerate(manifest.layers):
         _, _, diff = (blobs.recall(descriptor.digest) or "").partition(" ")
         if not diff:
-            break
+            return number
         chain = _chained(chain, f"sha256:{diff}")
         layer = layers.recall(chain)
         if layer is None:
-            break
+            return number
         store.pins.hold(layer)
         if not store.layers.has(layer):
-            break
-        have.append(descriptor.digest)
-    needed = {descriptor.digest for descriptor in manifest.layers[len(have) :]}
-    return [] if needed.intersection(have) else have
+            return number
+    return len(manifest.layers)
 
 
-def _fetched(found: registry.Named, target: Path, have: list[str]) -> Image:
-    missing = found.manifest.layers[len(have) :]
-    Room.whole(f"pull of {found.reference}").take(sum(max(0, layer.size) for layer in missing))
-    if not have:
-        registry.copy(found, target)
-        return open_copied(target, found.digest)
-    registry.copy_without(found, target, have)
-    return open_fetched(target, found.digest, found.manifest)
+def _fetched(found: registry.Named, place: Path, blobs: Fetched, missing: list[str]) -> tuple[Image, int]:
+    """The image, with the blobs of those layers there, and how many of these were fetched for it."""
+    room = Room.whole(f"pull of {found.reference}")
+    sizes = {layer.digest: max(0, layer.size) for layer in found.manifest.layers}
+    copied: list[Path] = []
+
+    def fetch(digests: Sequence[str]) -> Path:
+        room.take(sum(sizes[digest] for digest in digests))
+        copied.append(registry.copy(found, place / str(len(copied)), digests))
+        return copied[-1]
+
+    count = blobs.bring(missing, fetch)
+    if not copied:
+        fetch(())
+    return open_fetched(copied[0], found.digest, found.manifest, blobs.path), count
 
 
 def _chained(chain: str, diff: str) -> str:

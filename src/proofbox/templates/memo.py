@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.host.home import locked, private_directory, write_atomically
+from proofbox.kit.lock import take_lock
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -40,14 +41,10 @@ class Memo:
         """As ``alone`` for who must not wait: a descriptor to close in the end; None while somebody else makes it."""
         private_directory(self._home)
         private_directory(self._directory)
-        record = self._record(key).with_suffix(".lock")
-        lock = os.open(record, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return take_lock(self._record(key).with_suffix(".lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(lock)
             return None
-        return lock
 
     def recall(self, key: str) -> str | None:
         """What came of it the last time. Look whether that is still there, after you have pinned it."""
@@ -62,12 +59,20 @@ class Memo:
         write_atomically(self._record(key), what.encode())
 
     def sweep(self, there: Callable[[str], bool]) -> None:
-        """Forgets what names a digest that is not there any more."""
-        for record in list(self._directory.glob("[0-9a-f]*")) if self._directory.is_dir() else []:
-            named = [] if record.suffix else _DIGEST.findall(self.recall(record.name) or "")
-            if not record.suffix and not all(map(there, named)):
-                record.unlink(missing_ok=True)
-                record.with_suffix(".lock").unlink(missing_ok=True)
+        """Forgets what names a digest that is not there any more, but nothing that somebody makes anew just now."""
+        for key in {path.stem for path in self._directory.glob("[0-9a-f]*")}:
+            if self._holds(key, there) or (lock := self.begin(key)) is None:
+                continue
+            try:
+                if not self._holds(key, there):  # it may have been made between the two calls
+                    self._record(key).unlink(missing_ok=True)
+                    self._record(key).with_suffix(".lock").unlink(missing_ok=True)
+            finally:
+                os.close(lock)
+
+    def _holds(self, key: str, there: Callable[[str], bool]) -> bool:
+        text = self.recall(key)
+        return text is not None and all(map(there, _DIGEST.findall(text)))
 
     def _record(self, key: str) -> Path:
         return self._directory / key.removeprefix("sha256:")

@@ -18,6 +18,7 @@ from typing import Final
 
 from proofbox.errors import StoreFailed
 from proofbox.host.home import private_directory
+from proofbox.kit.lock import take_lock
 
 PAUSES: Final = (0.0005, 0.002, 0.008)
 """Seconds between looks at a lock that somebody seems to hold."""
@@ -99,13 +100,4 @@ class Pins:
 
     def _locked(self, digest: str, how: int) -> int:
         private_directory(self._directory)
-        while True:
-            lock = os.open(self._path(digest), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            try:
-                fcntl.flock(lock, how)
-            except OSError:
-                os.close(lock)
-                raise
-            if os.fstat(lock).st_nlink:
-                return lock
-            os.close(lock)  # it was removed between the two calls, and says nothing any more
+        return take_lock(self._path(digest), how)

@@ -10,11 +10,15 @@ import re
 import shutil
 import subprocess
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.kit.binary import guest_path
+from proofbox.kit.thread import give_up_if_cancelled
 from proofbox.templates.image import DEPTH_MOST, Manifest, manifest_of, pick
 
 RETRIES: Final = 3
@@ -23,6 +27,9 @@ RETRIES: Final = 3
 LOOK_UP_SECONDS: Final = 120.0
 COPY_SECONDS: Final = 4 * 3600.0
 """A registry that stands still must not hold who waits for the same image for ever."""
+
+LOOK_SECONDS: Final = 0.1
+"""Between looks whether whoever waits for skopeo still does."""
 
 POLICIES: Final = ("/etc/containers/policy.json", "~/.config/containers/policy.json")
 
@@ -68,30 +75,32 @@ def look_up(reference: str) -> Named:
     raise InvalidInput(f"pull of {reference}: more than {DEPTH_MOST} indexes in one another")
 
 
-def copy(named: Named, target: Path) -> None:
-    """Copies that image as it is into the new directory ``target``. Raises as ``look_up``; remove ``target`` then."""
-    _skopeo(named.repository, "copy", "--quiet", source=named.reference, target=f"dir:{target}", timeout=COPY_SECONDS)
+def copy(named: Named, target: Path, layers: Collection[str]) -> Path:
+    """Copies that image's configuration, and those of its layers that ``layers`` names by their digests, into the new
+    directory ``target``; the directory that has them then, each blob by its 64 hex digits.
 
-
-def copy_without(named: Named, target: Path, have: Collection[str]) -> None:
-    """As ``copy``, but for the blobs whose digests are in ``have``; the others are in ``target/sha256`` then.
-
-    Skopeo fetches no blob that lies in a directory of blobs already, so they are made to lie there, empty. What it
-    writes is in the form of OCI images, which has no place for signatures (it has looked at them before, where this
-    host's policy asks for it); the configuration as it was is asked for by itself.
+    Raises as ``look_up``; remove ``target`` then. This host's policy on signatures holds, whatever is left out.
     """
+    ask = functools.partial(_skopeo, named.repository, source=named.reference, timeout=COPY_SECONDS)
     blobs = target / "sha256"
     blobs.mkdir(parents=True)
-    there = [blobs / digest.removeprefix("sha256:") for digest in have]
+    left_out = {layer.digest for layer in named.manifest.layers} - set(layers)
+    if not left_out:
+        ask("copy", "--quiet", target=f"dir:{blobs}")
+        return blobs
+    # Skopeo fetches no blob that lies in a directory of blobs already, so they are made to lie there, empty. What it
+    # writes is in the form of OCI images, which has no place for signatures; the configuration as it was is asked for
+    # by itself.
+    there = [blobs / digest.removeprefix("sha256:") for digest in left_out]
     for blob in there:
         blob.touch()
-    ask = functools.partial(_skopeo, named.repository, source=named.reference, timeout=COPY_SECONDS)
     options = ("--quiet", "--remove-signatures", "--dest-shared-blob-dir=.")
     ask("copy", *options, target="oci:described", place=target)
     for blob in there:
         blob.unlink()
     config = ask("inspect", "--config", "--raw")
     (blobs / named.manifest.config.digest.removeprefix("sha256:")).write_bytes(config)
+    return blobs
 
 
 def parse(reference: str) -> tuple[str, str, str]:
@@ -139,16 +148,39 @@ def _skopeo(
     # Without it skopeo looks for a user's credentials below /run/containers, which root may have closed to others.
     env = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} | os.environ
     try:
-        done = subprocess.run(
-            words, env=env, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired as late:
-        raise StoreFailed(f"pull of {source}: the registry gave no answer within {late.timeout:.0f} s") from late
+        code, said, complaints = _told(words, env, place, timeout)
+    except TimeoutError as late:
+        raise StoreFailed(f"pull of {source}: the registry gave no answer within {timeout:.0f} s") from late
     except OSError as error:
         raise StoreFailed(f"pull of {source}: {program}: {error.strerror}") from error
-    if done.returncode:
-        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {_reason(done.stderr)}")
-    return done.stdout
+    if code:
+        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {_reason(complaints)}")
+    return said
+
+
+def _told(words: list[str], env: dict[str, str], place: Path | None, timeout: float) -> tuple[int, bytes, bytes]:
+    """Runs it: its exit status, output and complaints. It ends with us, however we end, and when whoever waits for us
+    is cancelled. Raises ``TimeoutError``, ``OSError``.
+    """
+    late = monotonic() + timeout
+    with subprocess.Popen(
+        [str(guest_path()), "with-parent", str(os.getpid()), *words],
+        env=env,
+        cwd=place,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    said, complaints = process.communicate(timeout=LOOK_SECONDS)
+                    return process.returncode, said, complaints
+                give_up_if_cancelled()
+                if monotonic() > late:
+                    raise TimeoutError
+        finally:
+            process.kill()
 
 
 def _reason(said: bytes) -> str:

@@ -6,6 +6,7 @@
     HOME/pins/<64 hex>               lock file: held shared by every process that uses it, see ``pins.py``
     HOME/images, unpacked, blobs, steps   what came of an image, a layer of one, a step, see ``memo.py``
     HOME/machines/                   images of templates for virtual machines, made by the runtime for these
+    HOME/fetched/                    blobs of images that are pulled now, see ``fetched.py``
     HOME/making/                     what is being made; swept when its maker is dead
     HOME/host.json, host.lock        the built-in ``host`` template, see ``host.py``
 
@@ -30,7 +31,7 @@ from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
 from proofbox.host.home import MACHINES, data_home, private_directory, sweep_workshops, write_atomically
 from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Layer, Template
-from proofbox.templates import host
+from proofbox.templates import fetched, host
 from proofbox.templates.layers import Layers
 from proofbox.templates.memo import Memo
 from proofbox.templates.pins import Pins
@@ -212,7 +213,7 @@ class Store:
         """
         if not self.home.is_dir():
             return 0
-        removed = sweep_workshops(self.home / "making")
+        removed = sweep_workshops(self.home / "making") + fetched.sweep(self.home)
         needed = self._needed()
         for digest in self._recorded():
             if digest in needed:
@@ -385,6 +386,7 @@ def _store_at(home: Path) -> Store:
     try:
         if home.is_dir():
             sweep_workshops(home / "making")
+            fetched.sweep(home)
     except PermissionError as error:
         raise StoreFailed(
             f"template store {home}: {error.strerror}; set PROOFBOX_HOME to a directory you own"
