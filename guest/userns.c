@@ -9,11 +9,32 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    int why = errno;
+    close(fd);
+    errno = why;
+    return done;
+}
+
+static bool alone(void)
+{
+    char uids[64], gids[64];
+    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
+    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
+    return unshare(CLONE_NEWUSER) == 0 && put("/proc/self/setgroups", "deny") && put("/proc/self/uid_map", uids) &&
+           put("/proc/self/gid_map", gids);
+}
+
 int userns_main(int argc, char **argv)
 {
     char byte = 0;
     if (argc > 2) {
-        if (userns_enter(atoi(argv[1])) == 0)
+        if (strcmp(argv[1], "one") == 0 ? alone() : userns_enter(atoi(argv[1])) == 0)
             execv(argv[2], argv + 2);
         fprintf(stderr, "%s: %s\n", argv[2], strerror(errno));
         return 1;
@@ -34,27 +55,6 @@ int userns_enter(int fd)
     if (setns(fd, CLONE_NEWUSER) < 0)
         return -1;
     return close(fd);
-}
-
-static bool put(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    int why = errno;
-    close(fd);
-    errno = why;
-    return done;
-}
-
-static bool alone(void)
-{
-    char uids[64], gids[64];
-    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
-    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
-    return unshare(CLONE_NEWUSER) == 0 && put("/proc/self/setgroups", "deny") && put("/proc/self/uid_map", uids) &&
-           put("/proc/self/gid_map", gids);
 }
 
 bool userns_become_root(const char *ids)

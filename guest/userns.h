@@ -6,7 +6,8 @@
 
 /* proofbox-guest userns: makes a user namespace, says so with one byte on standard output, and stays in it until standard
  * input ends. Meanwhile the client has its ids mapped and takes hold of it.
- * proofbox-guest userns FD PROGRAM ARG...: runs a program of the host as root of such a namespace. */
+ * proofbox-guest userns FD PROGRAM ARG...: runs a program of the host as root of such a namespace; "one" instead of FD: of
+ * a new one, in which our own id is the only one. */
 int userns_main(int argc, char **argv);
 
 /* Becomes root of such a namespace, before anything else is done. Our groups stay. 0, or -1 with errno. */

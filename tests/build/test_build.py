@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from tests.build.conftest import Builds, text
 
 from proofbox.build.lock import differences, lock
 from proofbox.errors import BuildFailed, InvalidInput
+from proofbox.host.idmap import find_ids
+from proofbox.model.template import Layer
 from proofbox.templates.store import Store
 
 pytestmark = [pytest.mark.anyio, pytest.mark.container]
@@ -189,3 +193,31 @@ async def test_a_lock_says_what_is_installed(builds: Builds) -> None:
     one_copy = lock(await builds("FROM scratch AS a\n" + recipe.partition("\n")[2] + "FROM scratch\nCOPY --from=a / /"))
     assert one_copy.template != found.template
     assert one_copy.tree == found.tree
+
+
+async def test_a_lock_reads_what_is_closed_to_its_maker(copies: Builds) -> None:
+    """Files and directories of mode 0, and of other users where there are any: the sandbox's root sees them all."""
+    copies.add("etc/passwd", "root:x:0:0::/:/bin/sh\n" + ("me:x:7:9::/:/bin/sh\n" if find_ids().users else ""))
+    copies.add("package/Thing-3.dist-info/METADATA")
+    copies.add("secret", "1")
+    owner = "me" if find_ids().users else "root"
+    recipe = (
+        f"FROM scratch\nCOPY etc /etc/\nCOPY --chown={owner} --chmod=000 package /opt/p/\nCOPY --chmod=000 secret /\n"
+    )
+    one = lock(await copies(recipe))
+    assert one.python == {"thing": "3"}
+    copies.add("secret", "2")
+    other = lock(await copies(recipe))
+    assert (other.python, other.tree == one.tree) == (one.python, False), "what only root may read counts"
+
+
+async def test_a_lock_over_directories_of_the_host_digests_what_is_there(copies: Builds, tmp_path: Path) -> None:
+    """They have no digest of their own; what changes in them changes the lock, and what does not, does not."""
+    made = await copies("FROM scratch")
+    (tmp_path / "top").mkdir()
+    over = msgspec.structs.replace(made, layers=(Layer("/", str(tmp_path / "top")), *made.layers))
+    (tmp_path / "top/file").write_text("1")
+    first, again = lock(over), lock(over)
+    (tmp_path / "top/file").write_text("2")
+    assert first.layers[0] == f"host:{tmp_path / 'top'}"
+    assert (first.tree == again.tree, first.tree == lock(over).tree) == (True, False)

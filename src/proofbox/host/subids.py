@@ -127,7 +127,7 @@ def make_namespace(lent: Lent, uid: int, gid: int) -> int:
 
 def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | None = None) -> bytes:
     """Runs a program of the host as root of a namespace of ``make_namespace``, which may own files as any of its ids;
-    what it says. ``more`` is added to its environment.
+    what it says. With -1 in a new one, where the caller's id is all there is. ``more`` is added to its environment.
 
     Raises ``OSError`` with what it says of its failure.
     """
@@ -135,11 +135,11 @@ def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | N
     if program is None:
         raise FileNotFoundError(f"no program {words[0]}")
     done = subprocess.run(
-        [guest_path(), "userns", str(namespace), program, *words[1:]],
+        [guest_path(), "userns", "one" if namespace < 0 else str(namespace), program, *words[1:]],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=None if more is None else {**os.environ, **more},
-        pass_fds=(namespace,),
+        pass_fds=() if namespace < 0 else (namespace,),
         check=False,
     )
     if done.returncode != 0:

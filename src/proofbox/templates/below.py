@@ -73,7 +73,9 @@ class Below:
         return _merged(self._at(parts))
 
     def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
-        """Everything there and below, directories before what they hold, without following links."""
+        """Everything there and below, directories before what they hold, without following links. What lies in a
+        directory that is closed to us is left out.
+        """
         return self._walk(parts, self._at(parts))
 
     def _walk(self, parts: Parts, shown: list[Found]) -> Iterator[tuple[Parts, Found]]:
@@ -81,7 +83,11 @@ class Below:
             return
         yield parts, shown[0]
         directories = _directories(shown)
-        for name in _merged(shown):
+        try:
+            names = _merged(shown)
+        except PermissionError:
+            return
+        for name in names:
             yield from self._walk((*parts, name), self._shown(directories, (name,)))
 
     def _at(self, parts: Parts) -> list[Found]:

@@ -57,7 +57,7 @@ class View:
         return follow(parts, self.find, last=last)
 
     def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
-        """Everything there and below, directories before what they hold, without following links."""
+        """As ``Below.walk``, of all that is seen."""
         target = self.target(parts)
         inner = [each for each in self._mounts if each[: len(parts)] == parts and len(each) > len(parts)]
         for path, found in self.below(target).walk(parts[len(target) :]):
