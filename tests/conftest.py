@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from proofbox.errors import Refused
+from proofbox.host import unclean
 from proofbox.sandbox.host import Host
 from proofbox.testing.needs import skip_unless_required
 from proofbox.verify.function import FunctionVerifier
@@ -29,6 +31,13 @@ async def open_host(name: str) -> AsyncIterator[Host]:
         skip_unless_required(name, refused)
     yield found
     await found.aclose()
+
+
+@pytest.fixture
+def own_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where unclean starts are put on record by this test, and not where the user's own are."""
+    monkeypatch.setattr(unclean, "data_home", lambda: tmp_path / "record")
+    return tmp_path / "record"
 
 
 @pytest.fixture(scope="module")

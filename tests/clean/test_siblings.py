@@ -9,6 +9,7 @@ import pytest
 from tests.clean.conftest import make_template
 
 from proofbox.errors import FileFailed, InvalidInput, Refused, UncleanStart
+from proofbox.host.unclean import noted
 from proofbox.model.template import Template
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.host import Host
@@ -91,9 +92,11 @@ async def test_a_runtime_that_cannot_fix_them_refuses_a_seed(host: Host, templat
 
 
 async def test_a_template_that_changed_is_found_before_anybody_gets_it(
-    host: Host, program: Path, tmp_path: Path
+    host: Host, program: Path, tmp_path: Path, own_record: Path
 ) -> None:
-    """A tree that was edited under its digest: its sandbox has a directory more to make, is ended, and is counted."""
+    """A tree that was edited under its digest: its sandbox has a directory more to make, is ended, and is counted, also
+    on the lasting record.
+    """
     edited = make_template(tmp_path / "root", program, "edited")
     (tmp_path / "root/dev").rmdir()
     async with host.open_sandbox(edited):
@@ -105,9 +108,15 @@ async def test_a_template_that_changed_is_found_before_anybody_gets_it(
             pass
     assert caught.value.differences
     assert host.starts.unclean == before + 1
+    record = noted()
+    assert record.count == 1
+    assert record.last is not None
+    assert (record.last.runtime, record.last.template) == (host.runtime_name, edited.digest)
+    assert "inodes" in "".join(record.last.differences)
     assert not any(life.spec.id == "changed" for life in host._factory.lives)
 
 
+@pytest.mark.usefixtures("own_record")
 async def test_the_full_form_finds_what_the_cheap_one_cannot(host: Host, program: Path, tmp_path: Path) -> None:
     """One byte of a template's file, with size and time of modification as before."""
     edited = make_template(tmp_path / "root", program, "byte")

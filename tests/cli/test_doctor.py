@@ -17,6 +17,7 @@ from tests.cli.conftest import Run
 from proofbox.errors import Refused
 from proofbox.host.idmap import find_ids
 from proofbox.host.seccomp.policy import machine
+from proofbox.host.unclean import note
 
 pytestmark = pytest.mark.container
 
@@ -248,3 +249,22 @@ def test_the_text_and_the_error_say_the_same(proofbox: Run) -> None:
     refused = proofbox("sandbox", "run", "--runtime", "native", "host", "true", PROOFBOX_GUEST="/none")
     assert refused.returncode == 125
     assert str(Refused("runtime 'native'", (f"{what} ({remedy})",))) in refused.stderr.decode()
+
+
+def test_unclean_starts_of_this_host_are_told(proofbox: Run, own_record: Path) -> None:
+    """How many since when, and the last one: in the text and as JSON; nothing where there were none."""
+    asked = ("doctor", "--runtime", "process")
+    told = json.loads(proofbox(*asked, "--json", PROOFBOX_HOME=str(own_record)).stdout)
+    assert told["unclean_starts"] == {"count": 0, "since": None, "last": None}
+    assert b"unclean" not in proofbox(*asked, PROOFBOX_HOME=str(own_record)).stdout
+    note("crun", "first", [])
+    note("native", "small", ["files: + /etc/evil"])
+    told = json.loads(proofbox(*asked, "--json", PROOFBOX_HOME=str(own_record)).stdout)["unclean_starts"]
+    last = told.pop("last")
+    assert re.fullmatch(r"[0-9-]{10}T[0-9:]{8}[+]00:00", last.pop("at"))
+    assert told == {"count": 2, "since": told["since"]}
+    assert last == {"runtime": "native", "template": "small", "differences": ["files: + /etc/evil"]}
+    text = proofbox(*asked, PROOFBOX_HOME=str(own_record)).stdout.decode()
+    assert f"unclean starts: 2 on this host since {told['since']}" in text
+    assert "runtime native, template small" in text
+    assert "files: + /etc/evil" in text

@@ -109,6 +109,7 @@ async def test_claims_from_all_sides_are_served_and_limits_hold(host: Host) -> N
     assert not host._factory.lives
 
 
+@pytest.mark.usefixtures("own_record")
 async def test_a_member_that_changed_while_it_waited_is_found_and_counted(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

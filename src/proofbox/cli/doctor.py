@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from proofbox.cli.findings import Findings, RuntimeFindings
+    from proofbox.cli.findings import Findings, RuntimeFindings, UncleanStarts
     from proofbox.runtime.contract import Missing, Probe
 
 DEFAULT_LEVEL: Final = "container"
@@ -35,7 +35,7 @@ def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
     import anyio
     import msgspec
 
-    from proofbox.cli.findings import describe, described_items, summary
+    from proofbox.cli.findings import describe, described_items, summary, unclean
 
     async def ask() -> Findings:
         lacking = await _lacking()
@@ -52,7 +52,7 @@ def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
-        click.echo(summary(found, runtime))
+        click.echo(unclean(found.unclean_starts) + summary(found, runtime))
     return 0 if found.ok else 1
 
 
@@ -60,6 +60,16 @@ async def _lacking() -> list[Missing]:
     from proofbox.cli.places import owned, written
 
     return [*written(), *await owned()]
+
+
+def _unclean() -> UncleanStarts | None:
+    from proofbox.cli.findings import UncleanStarts
+    from proofbox.host.unclean import noted
+
+    try:
+        return UncleanStarts.of(noted())
+    except OSError:
+        return None  # why is among what is missing
 
 
 def _found(
@@ -79,6 +89,7 @@ def _found(
         chosen=serving[0].name if serving else None,
         concurrency=concurrency,
         missing=items(lacking),
+        unclean_starts=_unclean(),
         runtimes=tuple(entries),
     )
 

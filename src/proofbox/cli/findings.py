@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 import click
 import msgspec
 
 from proofbox.host.room import Room
+from proofbox.host.unclean import UncleanStarts as Noted
 from proofbox.model.limits import LIMIT_KINDS
 from proofbox.model.spec import Level
 from proofbox.runtime.contract import Missing
@@ -74,14 +76,42 @@ class RuntimeFindings(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[Limit, ...] = ()
 
 
+class UncleanStart(msgspec.Struct, frozen=True, kw_only=True):
+    """One start that was not clean: when (ISO 8601), of what, and the first of what differed."""
+
+    at: str
+    runtime: str
+    template: str
+    differences: tuple[str, ...]
+
+
+class UncleanStarts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that are on record: see ``proofbox.host.unclean``."""
+
+    count: int
+    since: str | None
+    last: UncleanStart | None
+
+    @classmethod
+    def of(cls, noted: Noted) -> UncleanStarts:
+        """As it is told."""
+        if noted.since is None or noted.last is None:
+            return cls(count=0, since=None, last=None)
+        found = msgspec.structs.asdict(noted.last) | {"at": _moment(noted.last.at)}
+        return cls(count=noted.count, since=_moment(noted.since), last=UncleanStart(**found))
+
+
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. ``chosen`` is who makes sandboxes where nobody is named; ``missing`` concerns every runtime."""
+    """All of it. ``chosen`` is who makes sandboxes where nobody is named; ``missing`` concerns every runtime;
+    ``unclean_starts`` is None where the record cannot be read.
+    """
 
     format: int = FORMAT
     ok: bool
     chosen: str | None
     concurrency: int | None
     missing: tuple[Item, ...]
+    unclean_starts: UncleanStarts | None
     runtimes: tuple[RuntimeFindings, ...]
 
 
@@ -125,6 +155,18 @@ def describe(entry: RuntimeFindings, before: Sequence[RuntimeFindings], concurre
     return "\n".join([*lines, ""])
 
 
+def unclean(starts: UncleanStarts | None) -> str:
+    """Those that are on record, as a block of lines that ends with an empty one; nothing where there is none."""
+    if starts is None or starts.last is None:
+        return ""
+    last = starts.last
+    heading = click.style("unclean starts", bold=True)
+    lines = [f"{heading}: {starts.count:,} on this host since {starts.since}; their sandboxes were handed to nobody"]
+    lines += _said("last", f"{last.at}, runtime {last.runtime}, template {last.template}")
+    lines += [line for each in last.differences for line in _said("differed", each)]
+    return "\n".join([*lines, ""])
+
+
 def summary(found: Findings, only: str | None) -> str:
     """The last lines: what it comes to."""
     chosen = next((entry for entry in found.runtimes if entry.name == found.chosen), None)
@@ -142,6 +184,10 @@ def summary(found: Findings, only: str | None) -> str:
     elif found.concurrency:
         lines.append(f"{found.concurrency} of them fit at one time.")
     return "\n".join(lines)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _users(entry: RuntimeFindings) -> str:

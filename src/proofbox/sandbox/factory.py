@@ -55,7 +55,7 @@ class Factory:
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
         self.lives: set[Life] = set()
-        self.starts = Starts()
+        self.starts = Starts(runtime.name)
         self._host = host
         self._runtime = runtime
         self._looked = False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from proofbox.errors import ProtocolViolation, UncleanStart
+from proofbox.host import unclean
 from proofbox.model.fingerprint import Fingerprint, PartName, difference, fingerprint_of
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Network, SandboxSpec, Volume
@@ -30,8 +31,10 @@ _Kind = tuple[str, Limits, Network, str, tuple[Volume, ...], bool, tuple[Layer, 
 
 @dataclass(slots=True)
 class Starts:
-    """Of one host. Counters only grow."""
+    """Of one host. Counters only grow. What was unclean is put on the lasting record too (``host/unclean.py``)."""
 
+    runtime: str = ""
+    """The name for the record; without one nothing is put there."""
     checked: int = 0
     """Starts that were looked at."""
     unclean: int = 0
@@ -57,7 +60,7 @@ class Starts:
             found = fingerprint_of(decode_lines(told), full=False)
             wanted = found if expected is None else fingerprint_of(decode_lines(expected), full=False)
         except WireError as error:
-            self.unclean += 1
+            self._count(spec, (str(error),))
             raise ProtocolViolation(f"sandbox {spec.id}: {error}; it was ended") from error
         wrong = _never(found, spec) + difference(_compared(wanted, spec), _compared(found, spec))
         if wrong:
@@ -78,7 +81,7 @@ class Starts:
         _remember(self._full, kind, (found, origin), FULL_KINDS)
 
     def _refused(self, spec: SandboxSpec, wrong: tuple[str, ...]) -> UncleanStart:
-        self.unclean += 1
+        self._count(spec, wrong)
         named = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else "")
         return UncleanStart(
             f"sandbox {spec.id} is not what others of template {spec.template} are before anything runs in them, "
@@ -86,6 +89,11 @@ class Starts:
             "process anew)",
             wrong,
         )
+
+    def _count(self, spec: SandboxSpec, wrong: tuple[str, ...]) -> None:
+        self.unclean += 1
+        if self.runtime:
+            unclean.note(self.runtime, spec.template, wrong)
 
 
 def _kind(spec: SandboxSpec, layers: tuple[Layer, ...], origin: object) -> _Kind:
