@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import AsyncIterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +111,12 @@ async def test_an_unknown_name_lists_the_known_ones() -> None:
         await registry.select("nativ")
     with pytest.raises(InvalidInput, match="level"):
         await registry.select(level="containr")  # type: ignore[arg-type]
+
+
+def test_our_own_names_are_those_of_the_package() -> None:
+    """What the registry knows without asking is what the package says that it brings."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"][registry.GROUP] == {name: where for name, (_, where) in registry.BUILT_IN.items()}
 
 
 async def test_two_packages_with_one_name_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
