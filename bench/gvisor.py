@@ -17,7 +17,7 @@ import msgspec
 
 import proofbox
 from bench.life import ours_latency
-from bench.measure import Row, interleave, median, timed, with_ratios
+from bench.measure import Row, interleave, median, shared_memory, timed, with_ratios
 from bench.peers import TRUE, empty_root, spawn
 from proofbox.host.idmap import LOWEST, find_ids
 from proofbox.host.threads import descendants
@@ -93,15 +93,6 @@ def _is_of(path: Path, folder: str) -> bool:
         return False
 
 
-def pss(pids: list[int]) -> float:
-    """MiB of memory, what several share divided among them."""
-    total = 0
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
-
-
 async def measure(quick: bool) -> list[Row]:
     """In turns; nothing where runsc does not work."""
     try:
@@ -121,9 +112,9 @@ async def measure(quick: bool) -> list[Row]:
         async with host.open_sandbox("host") as box:
             await box.run([TRUE])
             observed = box._life.observe()
-            memory = {"proofbox": pss(list(observed[0]) if observed else [])}
+            memory = {"proofbox": shared_memory(observed[0] if observed else ())}
             with bare.idle() as (name, pids):
-                memory[BARE] = pss(pids)
+                memory[BARE] = shared_memory(pids)
                 for _ in range(rounds):
                     start = time.perf_counter()
                     await box.run([TRUE])

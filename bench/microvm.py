@@ -14,14 +14,15 @@ from tempfile import TemporaryDirectory
 import anyio
 
 import proofbox
-from bench.measure import Row, median, with_ratios
+from bench.measure import Row, median, shared_memory, with_ratios
+from proofbox.host.threads import descendants
 from proofbox.model.limits import Limits
 from proofbox.model.template import Template
 from proofbox.runtime import registry
 from proofbox.runtimes.microvm import inside
 from proofbox.runtimes.microvm.image import machines
 from proofbox.runtimes.microvm.initramfs import make_initramfs
-from proofbox.runtimes.microvm.parts import Parts, find_parts
+from proofbox.runtimes.microvm.parts import Parts, find, find_parts
 from proofbox.runtimes.microvm.runtime import MicrovmRuntime
 from proofbox.templates.store import open_store
 from proofbox.testing.small import small_template
@@ -106,16 +107,6 @@ async def commands(host: proofbox.Host, template: Template, count: int) -> list[
         return [await whole(lambda: box.run(["true"])) for _ in range(count)]
 
 
-def shared_memory(pid: int) -> float:
-    """MiB of a process and all below it, each page divided by those that share it."""
-    total = 0
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            total = int(line.split()[1])
-    below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return total / 1024 + sum(shared_memory(int(child)) for child in below)
-
-
 async def idle(host: proofbox.Host, template: Template, count: int) -> list[float]:
     """MiB of each of some sandboxes that have run one command and wait."""
     async with AsyncExitStack() as stack:
@@ -124,7 +115,8 @@ async def idle(host: proofbox.Host, template: Template, count: int) -> list[floa
             await box.run(["true"])
         ours = (child for child in Path("/proc/self/task").glob("*/children") if child.exists())
         pids = {int(pid) for each in ours for pid in each.read_text().split()}
-        return [shared_memory(pid) for pid in pids if b"vm-enter" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        mine = (pid for pid in pids if b"vm-enter" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        return [shared_memory(descendants(pid)) for pid in mine]
 
 
 async def memory_fork(host: proofbox.Host, template: Template, count: int) -> float:
@@ -139,7 +131,7 @@ async def memory_fork(host: proofbox.Host, template: Template, count: int) -> fl
 async def measure(quick: bool) -> list[Row]:
     """Rounds of each in turn. Where this host has no hardware support all of them are emulated."""
     rounds = 3 if quick else 10
-    parts = await find_parts()
+    parts = await find_parts(find())
     registry.register(BOOTING, lambda owner: MicrovmRuntime(owner, name=BOOTING, boots=True))
     saved, booting = await proofbox.Host.local("microvm"), await proofbox.Host.local(BOOTING)
     native = await proofbox.Host.local("native")
@@ -163,7 +155,7 @@ async def measure(quick: bool) -> list[Row]:
     }
     memory = {"proofbox": await idle(saved, template, 4), "proofbox, booting": await idle(booting, template, 2)}
     with by_hand(parts) as pid:
-        memory[BY_HAND] = [shared_memory(pid)]
+        memory[BY_HAND] = [shared_memory(descendants(pid))]
     found = (
         ("from the order to the first command's result", first, "ms"),
         ("create + true + destroy", lives, "ms"),

@@ -13,7 +13,7 @@ import pytest
 from proofbox.errors import Refused
 from proofbox.host.idmap import LOWEST, find_ids
 from proofbox.runtimes.microvm import vmm
-from proofbox.runtimes.microvm.accel import NO_FILES
+from proofbox.runtimes.microvm.initramfs import NO_FILES
 from proofbox.runtimes.microvm.kernel import find_kernel
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu, find_qemu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -133,6 +134,26 @@ async def test_the_usual_machine_serves_where_qemu_has_no_small_one(
     async with machines.open_sandbox(template, limits=SMALL) as box:
         assert (await box.run("uname -r")).stdout.strip() == parts.kernel.version
         assert (await box.isolation()).platform == parts.accelerator
+
+
+async def test_a_kernel_is_looked_for_once_and_again_when_the_probe_is_asked_anew(
+    machines: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the probe was found to rest on is what machines are started from, also after one was exchanged."""
+    runtime = MicrovmRuntime(registry.owner())
+    before = await runtime.parts()
+    image = Path(shutil.copy(before.kernel.image, tmp_path / before.kernel.image.name))
+    monkeypatch.setenv("PROOFBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PROOFBOX_KERNEL", str(image))
+    monkeypatch.setenv("PROOFBOX_KERNEL_MODULES", str(before.kernel.modules))
+    assert await runtime.parts() is before
+    assert str(image) in runtime.rests_on()
+    assert (await runtime.parts()).kernel.image == image
+    monkeypatch.setenv("PROOFBOX_KERNEL", str(tmp_path / "gone"))
+    assert runtime.rests_on() == ()
+    with pytest.raises(Refused, match="gone"):
+        await runtime.parts()
+    await runtime.close()
 
 
 async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host, template: Template) -> None:

@@ -16,8 +16,9 @@ import anyio
 import pytest
 from tests.microvm.conftest import PATIENCE, Started, confined
 
+from proofbox.model.limits import MIB
 from proofbox.runtimes.microvm import states, vmm
-from proofbox.runtimes.microvm.machine import MIB, Machine
+from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu
 from proofbox.runtimes.microvm.states import States
 from proofbox.runtimes.microvm.vmm import State, Vmm

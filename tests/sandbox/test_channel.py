@@ -232,9 +232,9 @@ async def test_the_end_of_the_stream_is_told_once(peer: Peer) -> None:
 async def test_last_words_are_kept_short(peer: Peer) -> None:
     """What a guest says when it gives up is shown to people: it is cut, and has no control characters of a terminal."""
     await peer.say(
-        encode_frame(frames.FATAL, 0, guest.FATAL_LAYOUT.encode(guest.Fatal(message=b"\xff" + b"x" * 9_999)))
+        encode_frame(frames.FATAL, 0, guest.FATAL_LAYOUT.encode(guest.Fatal(message=b"\xff\x1b[2J\r\n" + b"x" * 9_999)))
     )
-    assert peer.channel.fatal.startswith("\\xff")
+    assert peer.channel.fatal.startswith("\\xff?[2J  x")
     assert len(peer.channel.fatal) < 500
 
 

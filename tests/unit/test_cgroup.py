@@ -267,16 +267,16 @@ def test_groups_are_swept_from_another_place(owner: str, tmp_path: Path) -> None
     """The sweeper may be in another group than the dead owner was; the owner's own record leads it."""
     place = find_place()
     record = tmp_path / "groups"
-    cgroup_apply.remember(record, place, owner)
-    cgroup_apply.prepare(place, owner)
+    made = cgroup_apply.begin(record, place, owner)
     plan = plan_group(place, owner, "box", LIMITS)
     for directory in plan.directories:
         os.mkdir(directory)
     record.write_text(record.read_text() + "/etc\n/somewhere/else/cut-o")
-    elsewhere = cgroup_apply.remembered(record, owner)
     assert cgroup_apply.sweep(NOWHERE, owner) == 0
-    assert cgroup_apply.sweep(NOWHERE, owner, elsewhere) == len(plan.directories)
-    assert not any(path.exists() for path in elsewhere)
+    assert cgroup_apply.sweep_remembered(record, NOWHERE, owner) == len(plan.directories)
+    assert not record.exists()
+    assert not any(os.path.exists(path) for path in (*plan.directories, *made[::2]))
+    assert cgroup_apply.sweep_remembered(record, NOWHERE, owner) == 0
 
 
 @needs_groups

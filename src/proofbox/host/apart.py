@@ -9,7 +9,8 @@ from typing import Final
 
 from proofbox.host.threads import inner_pid
 
-KINDS: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+NAMESPACES: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+"""Every kind that is made anew for sandboxes, as /proc/PID/ns has them."""
 
 TOLD: Final = ("CapBnd:", "Seccomp:", "NoNewPrivs:")
 
@@ -20,7 +21,7 @@ class Apart:
 
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    unseen: tuple[str, ...] = KINDS
+    unseen: tuple[str, ...] = NAMESPACES
     ids: tuple[tuple[int, int, int], ...] = ()
     seccomp: int | None = None
     no_new_privs: bool | None = None
@@ -41,7 +42,7 @@ def read_apart(pid: int) -> Apart:
     own: list[str] = []
     shared: list[str] = []
     unseen: list[str] = []
-    for kind in KINDS:
+    for kind in NAMESPACES:
         found = _namespace(pid, kind) or _proven(pid, kind)
         (unseen if not found else shared if found == _namespace(os.getpid(), kind) else own).append(kind)
     bounding = int(status.get("CapBnd", "0"), 16)

@@ -22,6 +22,16 @@ _PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.002
 
 
+def begin(record: Path, place: Place, owner: str) -> tuple[str, ...]:
+    """As ``prepare``, after it has written down in the file ``record``, in the owner's directory, where that will be.
+
+    Who sweeps after it may live in another group itself, and would look for them in the wrong place. Raises ``OSError``
+    too, if the file cannot be written.
+    """
+    record.write_text("".join(f"{root / TOP / owner}\n" for root in place.roots()))
+    return prepare(place, owner)
+
+
 def prepare(place: Place, owner: str) -> tuple[str, ...]:
     """Makes the owner's directories at the place, and hands the controllers down to them at v2.
 
@@ -221,21 +231,20 @@ def remove(directories: Iterable[str]) -> bool:
     return gone
 
 
-def remember(record: Path, place: Place, owner: str) -> None:
-    """Writes down, in a file in the owner's directory, where its groups will be. Before ``prepare``.
-
-    Who sweeps after it may live in another group itself, and would look for them in the wrong place.
-    """
-    record.write_text("".join(f"{root / TOP / owner}\n" for root in place.roots()))
-
-
-def remembered(record: Path, owner: str) -> tuple[Path, ...]:
-    """What ``remember`` wrote. A file that was cut by a full disk or a crash gives the lines that make sense."""
+def _remembered(record: Path, owner: str) -> tuple[Path, ...]:
+    """What ``begin`` wrote. A file that was cut by a full disk or a crash gives the lines that make sense."""
     try:
         lines = record.read_text().splitlines()
     except FileNotFoundError:
         return ()
     return tuple(Path(line) for line in lines if line.endswith(f"/{TOP}/{owner}"))
+
+
+def sweep_remembered(record: Path, place: Place, owner: str) -> int:
+    """As ``sweep``, at the place and where the dead owner's ``record`` says, which is removed in the end."""
+    found = sweep(place, owner, _remembered(record, owner))
+    record.unlink(missing_ok=True)
+    return found
 
 
 def sweep(place: Place, owner: str, elsewhere: Iterable[Path] = ()) -> int:

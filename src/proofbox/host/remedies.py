@@ -8,13 +8,13 @@ import resource
 from pathlib import Path
 from typing import Final
 
+from proofbox.host.apart import NAMESPACES
+
 MESSAGE_MOST: Final = 400
 """Characters of what failed that are told: some runtimes say much."""
 
 NO_THREAD: Final = "can't start new thread"
 """What Python says, as a ``RuntimeError``, where this process may not have one more."""
-
-NAMESPACES: Final = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 _CAUSES: Final = (
     (

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from proofbox.host.apart import NAMESPACES
 from proofbox.host.cgroup import own_groups
 from proofbox.host.memory import free_memory
 from proofbox.model.limits import MIB
 
-NAMESPACES: Final = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 MAKING: Final = 160
 """Descriptors that are wanted beside those of the sandboxes: five for each of 32 that may be in the making."""
 UNLIMITED: Final = 1 << 62

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from proofbox.errors import Refused
-from proofbox.kit.binary import guest_path
+from proofbox.kit.binary import find_program, guest_path
 
 NEEDED: Final = 65_535
 """Together with the user's own id, which is root inside, all ids up to 65535: ``nobody`` is 65534 in most images."""
@@ -20,8 +20,8 @@ NEEDED: Final = 65_535
 DEADLINE_S: Final = 10.0
 """For each of the programs that are run; a name service that hangs is not waited for."""
 
-_TOOLS: Final = ("newuidmap", "newgidmap")
-_SBIN: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+TOOLS: Final = ("newuidmap", "newgidmap")
+"""The programs that map them."""
 _FIRST_FREE: Final = 100_000
 """Where distributions begin."""
 
@@ -74,7 +74,7 @@ class NotLent(Exception):
 
 def lent_ids(uid: int, root: Path = Path("/")) -> Lent:
     """What this host has set aside for that user. Raises ``NotLent``. ``root`` stands for "/" in tests."""
-    lacking = [tool for tool in _TOOLS if _tool(tool) is None]
+    lacking = [tool for tool in TOOLS if find_program(tool) is None]
     if lacking:
         raise NotLent(f"there is no {' and no '.join(lacking)}", "apt install uidmap")
     try:
@@ -115,7 +115,7 @@ def make_namespace(lent: Lent, uid: int, gid: int) -> int:
             raise NotLent(f"no user namespace: {holder.stderr.read(200).decode('utf-8', 'replace').strip()}")
         namespace = os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for tool, own, extents in ((_TOOLS[0], uid, lent.uids), (_TOOLS[1], gid, lent.gids)):
+            for tool, own, extents in ((TOOLS[0], uid, lent.uids), (TOOLS[1], gid, lent.gids)):
                 _map(tool, holder.pid, own, extents)
         except BaseException:
             os.close(namespace)
@@ -148,7 +148,7 @@ def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | N
 
 
 def _map(tool: str, pid: int, own: int, extents: Sequence[Extent]) -> None:
-    words = [_tool(tool) or tool, str(pid)]
+    words = [find_program(tool) or tool, str(pid)]
     for inside, outside in zip(Lent.inside(extents), (Extent(own, 1), *extents), strict=True):
         words += [str(inside.first), str(outside.first), str(outside.count)]
     try:
@@ -177,10 +177,6 @@ def _why_powerless() -> str:
     return "the tools of the package uidmap need their set-uid bit or file capabilities: apt install --reinstall uidmap"
 
 
-def _tool(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *_SBIN)))
-
-
 def _file_extents(file: Path, name: str, uid: int) -> list[Extent]:
     """The lines of that user, by name and by number, in their order."""
     return [extent for owner, extent in _lines(file) if owner in (name, str(uid))]
@@ -202,7 +198,7 @@ def _lines(file: Path) -> list[tuple[str, Extent]]:
 
 def _service_extents(name: str, kind: Sequence[str]) -> list[Extent]:
     """What a name service knows where the file says nothing (``subid:`` in nsswitch.conf): ``0: NAME FIRST COUNT``."""
-    tool = _tool("getsubids")
+    tool = find_program("getsubids")
     if tool is None:
         return []
     try:

@@ -1,12 +1,25 @@
-"""Where the guest program is."""
+"""Where programs are: the guest, and those of the host."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from proofbox.errors import Refused
+
+ROOTS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where root's programs are, which are not in everybody's PATH."""
+
+
+def find_program(name: str, *beside: str) -> str | None:
+    """Where the host has it: on PATH, else among root's programs, else in the directories ``beside``; None without it.
+
+    What is a path already is that program or none.
+    """
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *ROOTS, *beside)))
 
 
 @cache

@@ -7,7 +7,6 @@ and where one cannot be made the answer is dropped. Only "usable" is kept: who m
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,8 @@ import msgspec
 
 from proofbox.errors import ProofboxError, StoreFailed
 from proofbox.host.owner import state_dir
-from proofbox.kit.binary import guest_path
+from proofbox.host.subids import TOOLS
+from proofbox.kit.binary import find_program, guest_path
 from proofbox.model.ids import digest
 from proofbox.runtime.contract import Probe
 
@@ -39,7 +39,6 @@ OWN: Final = ("cgroup", "limits", "attr/current", "uid_map", "gid_map")
 """Below /proc/self."""
 STATUS: Final = ("Uid:", "Gid:", "Groups:", "CapEff:", "CapBnd:", "NoNewPrivs:", "Seccomp:", "Cpus_allowed:")
 VARIABLES: Final = ("PATH", "HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
-LENDERS: Final = ("newuidmap", "newgidmap")
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +112,7 @@ def _told(rests_on: Sequence[str]) -> Iterator[str]:
     yield from _links("/proc/self/ns")
     yield from (f"{name}={_text(f'/proc/sys/{name}')}" for name in (*_names("/proc/sys/user", "user/"), *SWITCHES))
     yield from (f"{name}={value}" for name, value in sorted(os.environ.items()) if _matters(name))
-    lenders = (shutil.which(name) or name for name in LENDERS)
+    lenders = (find_program(name) or name for name in TOOLS)
     yield from map(_looked_at, ("/etc/subuid", "/etc/subgid", *lenders, _guest(), *_code(), *rests_on))
 
 

@@ -325,7 +325,7 @@ class Channel:
                 raise WireError(f"an answer of type {frame.type:#04x} that nobody asked for")
             self._questions.popleft()
         elif frame.type == frames.FATAL:
-            self.fatal = guest.FATAL_LAYOUT.decode(frame.payload).message[:400].decode("utf-8", "backslashreplace")
+            self.fatal = guest.fatal_words(frame.payload)
         else:
             raise WireError(f"frame of type {frame.type:#04x} that nobody asked for")
 

@@ -10,6 +10,7 @@ from typing import Final
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import Cause
 from proofbox.model.run import InForce, RunRecord
+from proofbox.model.text import one_line
 from proofbox.model.trace import JUDGED
 from proofbox.model.verdict import ENDINGS
 from proofbox.store.report import Report
@@ -58,8 +59,8 @@ def render(report: Report, *, all_tasks: bool = False) -> str:
 
 
 def printable(text: str, width: int = WIDTH) -> str:
-    """One line of at most ``width`` characters. Threat: escape sequences in a candidate's text drive the terminal."""
-    line = "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+    """One line of at most ``width`` characters, whatever a candidate wrote."""
+    line = one_line(text)
     return line if len(line) <= width else line[: width - 3] + "..."
 
 

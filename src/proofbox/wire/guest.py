@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from proofbox.model.text import one_line
 from proofbox.wire.frames import FIRST_CREDIT, MAX_CREDIT, WireError
 from proofbox.wire.layout import Field, Layout
 
@@ -246,12 +247,19 @@ REFUSED_LAYOUT: Final = Layout(
     Refused, Field(1, "step", "text", required=True), Field(2, "errno", "i"), Field(3, "message", "text")
 )
 FATAL_LAYOUT: Final = Layout(Fatal, Field(1, "message", "text", required=True))
+FATAL_MOST: Final = 400
+"""Bytes of a guest's last words that are kept; ours says no more (guest/frame.c)."""
 KILL_ALL_LAYOUT: Final = Layout(
     KillAllReply, Field(1, "killed", "I", required=True), Field(2, "gone", "bool", required=True)
 )
 LIST_LAYOUT: Final = Layout(ListReply, Field(3, "streams", "IBI", repeats=True))
 
 LEFT_UNKNOWN: Final = 0xFFFF_FFFF
+
+
+def fatal_words(payload: bytes) -> str:
+    """A guest's last words, cut, as they may be shown to people. Raises ``WireError``."""
+    return one_line(FATAL_LAYOUT.decode(payload).message[:FATAL_MOST].decode("utf-8", "backslashreplace"))
 
 
 class _EndLayout:

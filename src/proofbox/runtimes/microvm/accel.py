@@ -12,7 +12,6 @@ import socket
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +21,14 @@ import msgspec
 
 from proofbox.errors import CreateFailed
 from proofbox.host.home import write_atomically
-from proofbox.runtimes.microvm import vmm
-from proofbox.runtimes.microvm.machine import MIB, Machine
+from proofbox.model.limits import MIB
+from proofbox.runtimes.microvm import inside, vmm
+from proofbox.runtimes.microvm.initramfs import NO_FILES
+from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Accelerator, Qemu
 from proofbox.runtimes.microvm.vmm import Confined
 from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
-from proofbox.wire.guest import FATAL_LAYOUT
+from proofbox.wire.guest import fatal_words
 
 DEVICE: Final = Path("/dev/kvm")
 DEADLINE_S: Final = 10.0
@@ -35,8 +36,6 @@ DEADLINE_S: Final = 10.0
 AGAIN_S: Final = 3600.0
 """How long a machine that was too slow counts: it may have been the host that was busy."""
 
-NO_FILES: Final = b"070701" + b"0" * 88 + b"0000000B" + b"0" * 8 + b"TRAILER!!!\0" + bytes(3)
-"""An archive of no files, as a kernel takes it."""
 PANIC: Final = "Kernel panic"
 
 
@@ -108,13 +107,11 @@ async def boot(
         machine = Machine(
             kernel=kernel,
             initramfs=initramfs,
-            cmdline="console=ttyS0 quiet panic=-1 reboot=t",
+            cmdline=inside.command_line(accelerator),
             memory=128 * MIB,
             accelerator=accelerator,
             machine=qemu.board,
         )
-        if accelerator == "tcg":
-            machine = replace(machine, cmdline=f"{machine.cmdline} tsc_early_khz=2600000")
         near, far = socket.socketpair()
         with near:
             with far:
@@ -144,7 +141,7 @@ async def _read_all(channel: socket.socket) -> bytes:
 def _words(told: bytes) -> str:
     try:
         frames = FrameDecoder("guest").feed(told)
-        return "".join(FATAL_LAYOUT.decode(each.payload).message.decode("utf-8", "replace") for each in frames)
+        return "".join(fatal_words(each.payload) for each in frames)
     except WireError as error:
         return str(error)
 

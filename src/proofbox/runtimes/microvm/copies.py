@@ -13,6 +13,7 @@ import anyio.to_thread
 from proofbox.errors import CreateFailed
 from proofbox.host.idmap import HIGHEST
 from proofbox.host.layers import Written
+from proofbox.kit.sealed import seal
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Below, Handle, Remembered
@@ -116,7 +117,7 @@ async def _shared(parts: Parts, machine: Machine, whole: int) -> vmm.State:
                 with anyio.CancelScope(shield=True):
                     await holder.stop()
                 holder.close()
-        vmm.seal(memory)
+        seal(memory)
     except BaseException:
         os.close(memory)
         raise

@@ -18,7 +18,7 @@ from proofbox.runtimes.microvm.image import make_image
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.vmm import Vmm
 from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
-from proofbox.wire.guest import FATAL_LAYOUT
+from proofbox.wire.guest import fatal_words
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,7 @@ class MicrovmHandle:
         status = await self.machine.exited()
         try:
             frames = FrameDecoder("guest").feed(self.channel.recv(MAX_PAYLOAD))
-            told = [FATAL_LAYOUT.decode(each.payload).message.decode("utf-8", "replace") for each in frames]
+            told = [fatal_words(each.payload) for each in frames]
         except (OSError, WireError):
             told = []
         return told[0] if told else f"machine: it ended at once, with status {status}, and nobody said why"

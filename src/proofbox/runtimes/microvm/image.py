@@ -10,7 +10,6 @@ Removed by the template store's collector with the template. A machine that has 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,19 +18,18 @@ from typing import Final
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.home import MACHINES, data_home, locked, private_directory, workshop
 from proofbox.host.layers import helper_ids
-from proofbox.kit.binary import guest_path
+from proofbox.kit.binary import find_program, guest_path
 from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Template
 
 PROGRAM: Final = "mkfs.erofs"
 REMEDY: Final = "apt install erofs-utils"
-SEARCH: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
-def find_program() -> str:
+def find_maker() -> str:
     """The program that makes images. Raises ``Refused`` with the remedy."""
-    found = shutil.which(PROGRAM, path=os.pathsep.join((os.environ.get("PATH", ""), *SEARCH)))
+    found = find_program(PROGRAM)
     if found is None:
         raise Refused("a virtual machine", (f"no {PROGRAM}, which makes its image of a template ({REMEDY})",))
     return found
@@ -62,7 +60,7 @@ def make_image(path: Path, sources: Sequence[str]) -> None:
 
     Owners are those that a sandbox of this user sees. Blocks; raises as ``template_image``.
     """
-    program = find_program()
+    program = find_maker()
     try:
         with workshop(private_directory(data_home()) / "making") as place:
             stage, made = place / "stage", place / "image"

@@ -47,7 +47,7 @@ def _archive(guest: bytes, modules: dict[str, bytes]) -> Iterator[bytes]:
     entries += [(f"modules/{name}", _FILE, module) for name, module in modules.items()]
     for inode, (name, mode, content) in enumerate(entries, 1):
         yield from _entry(inode, name, mode, content)
-    yield from _entry(0, "TRAILER!!!", 0, b"")
+    yield NO_FILES
 
 
 def _entry(inode: int, name: str, mode: int, content: bytes) -> Iterator[bytes]:
@@ -56,3 +56,7 @@ def _entry(inode: int, name: str, mode: int, content: bytes) -> Iterator[bytes]:
     head = b"070701" + b"".join(b"%08X" % number for number in numbers) + os.fsencode(name) + b"\0"
     yield head + bytes(-len(head) % 4)
     yield content + bytes(-len(content) % 4)
+
+
+NO_FILES: Final = b"".join(_entry(0, "TRAILER!!!", 0, b""))
+"""The end of an archive, which is an archive of no files."""

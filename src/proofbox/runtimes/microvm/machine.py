@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
+from proofbox.model.limits import MIB
 from proofbox.runtimes.microvm.qemu import Accelerator, Board
 
-MIB: Final = 1 << 20
 TRANSLATIONS: Final = 64 * MIB
 """Memory for emulated code. QEMU's own default is a gigabyte."""
 

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import anyio.to_thread
-
 from proofbox.errors import Refused
 from proofbox.host.idmap import HIGHEST, find_ids
 from proofbox.runtimes.microvm import accel
-from proofbox.runtimes.microvm.image import find_program, machines
+from proofbox.runtimes.microvm.image import find_maker, machines
 from proofbox.runtimes.microvm.kernel import Kernel, find_kernel, module_files
 from proofbox.runtimes.microvm.qemu import Accelerator, Qemu, find_qemu
 from proofbox.runtimes.microvm.vmm import Confined
@@ -21,6 +19,19 @@ TAKES_MARKS: Final = (6, 6)
 """The first Linux whose file system in memory takes what an overlay needs: see ``host.layers.NO_MARKS``."""
 LENT_USER: Final = 65_533
 """Of the ids that a host lends its user, the one that machines run as: nothing of a template's is to belong to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What can be found without running a machine."""
+
+    qemu: Qemu
+    kernel: Kernel
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What a machine is made of on this host, for who wants to know when it changes."""
+        return (*self.qemu.shown, str(self.kernel.image), str(self.kernel.modules), str(accel.DEVICE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +57,11 @@ class Parts:
         return not self.takes_marks and find_ids().full
 
 
-async def find_parts() -> Parts:
-    """Looks for all of them. Raises ``Refused`` with an item for each that is missing.
-
-    The first time after a boot it runs a kernel for some seconds at most, see ``accel.choose``.
+async def find_parts(found: Found) -> Parts:
+    """All of them, with the accelerator. The first time after a boot it runs a kernel for some seconds at most, see
+    ``accel.choose``.
     """
-    qemu, kernel = await anyio.to_thread.run_sync(_find)
+    qemu, kernel = found.qemu, found.kernel
     verdict = await accel.choose(qemu, kernel.image, confined((), HIGHEST), machines() / "accelerator.json")
     return Parts(qemu, kernel, verdict.accelerator, verdict.evidence)
 
@@ -64,19 +74,11 @@ def confined(groups: Sequence[str], base: int) -> Confined:
     return Confined(tuple(groups), LENT_USER if ids.namespace >= 0 else 0, ids.namespace)
 
 
-def files() -> tuple[str, ...]:
-    """What a machine is made of on this host, for who wants to know when it changes. Empty where something is missing.
+def find() -> Found:
+    """Looks on this host. Raises ``Refused`` with an item for each that is missing.
 
     Runs some programs for some milliseconds: use a thread.
     """
-    try:
-        qemu, kernel = _find()
-    except Refused:
-        return ()
-    return (*qemu.shown, str(kernel.image), str(kernel.modules), str(accel.DEVICE))
-
-
-def _find() -> tuple[Qemu, Kernel]:
     missing: list[str] = []
     qemu = find_qemu()
     if qemu is None:
@@ -88,9 +90,9 @@ def _find() -> tuple[Qemu, Kernel]:
     except Refused as refused:
         missing += refused.missing
     try:
-        find_program()
+        find_maker()
     except Refused as refused:
         missing += refused.missing
     if qemu is None or kernel is None or missing:
         raise Refused("a virtual machine", tuple(missing))
-    return qemu, kernel
+    return Found(qemu, kernel)

@@ -9,11 +9,12 @@ from typing import Final, Protocol
 import anyio
 
 from proofbox.errors import CreateFailed, ProofboxError, Refused
+from proofbox.host.apart import NAMESPACES
 from proofbox.host.cgroup import Place
 from proofbox.host.layers import NO_MARKS
 from proofbox.host.owner import Owner
 from proofbox.host.remedies import explain
-from proofbox.host.room import NAMESPACES, Takes
+from proofbox.host.room import Takes
 from proofbox.model.limits import MIB, LimitKind, Limits
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Layer, Template

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from proofbox.kit.binary import find_program
 
 Accelerator = Literal["kvm", "tcg"]
 Board = Literal["microvm", "q35"]
@@ -18,7 +19,8 @@ DEADLINE_S: Final = 20.0
 """For each question that is asked of a program; some milliseconds are usual."""
 
 PROGRAM: Final = "qemu-system-x86_64"
-SEARCH: Final = ("/usr/local/bin", "/usr/bin", "/usr/local/sbin", "/usr/sbin", "/usr/libexec")
+BESIDE: Final = ("/usr/local/bin", "/usr/bin", "/usr/libexec")
+"""Where it may be beside the usual places."""
 MODULES: Final = ("/usr/lib/*-linux-gnu/qemu", "/usr/lib/qemu", "/usr/lib64/qemu", "/usr/local/lib/*/qemu")
 
 
@@ -47,7 +49,7 @@ def find_qemu() -> Qemu | None:
     """
     if platform.machine() != "x86_64":
         return None
-    found = shutil.which(PROGRAM, path=os.pathsep.join((os.environ.get("PATH", ""), *SEARCH)))
+    found = find_program(PROGRAM, *BESIDE)
     if found is None:
         return None
     program = os.path.realpath(found)

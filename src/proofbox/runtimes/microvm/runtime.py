@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -32,7 +32,7 @@ from proofbox.runtimes.microvm.copies import Copying
 from proofbox.runtimes.microvm.handle import MicrovmHandle, handle_of, is_speed
 from proofbox.runtimes.microvm.initramfs import make_initramfs
 from proofbox.runtimes.microvm.machine import Machine
-from proofbox.runtimes.microvm.parts import Parts, confined, files, find_parts
+from proofbox.runtimes.microvm.parts import Found, Parts, confined, find, find_parts
 from proofbox.runtimes.microvm.ports import open_ports
 from proofbox.runtimes.microvm.warm import Warm
 
@@ -58,14 +58,23 @@ FROM_OUTSIDE: Final[frozenset[LimitKind]] = frozenset({"cpus", "cpu_time"})
 """Enforced where this host has control groups for it, over all that the machine takes of its processors."""
 
 
+class _Looks(Protocol):
+    def _look(self, *, anew: bool) -> Found: ...
+
+
 class _Recalled:
     """What its probe, which boots a machine, rests on."""
 
     __slots__ = ()
 
-    def rests_on(self) -> tuple[str, ...]:
-        """QEMU with its libraries and firmware, the kernel and its modules, the device of hardware support."""
-        return files()
+    def rests_on(self: _Looks) -> tuple[str, ...]:
+        """QEMU with its libraries and firmware, the kernel and its modules, the device of hardware support, looked for
+        anew; nothing where something of it is missing.
+        """
+        try:
+            return self._look(anew=True).files
+        except Refused:
+            return ()
 
     def recall(self, probe: Probe) -> None:
         """Nothing of it is needed to make a sandbox: which accelerator works here is known by itself."""
@@ -82,6 +91,7 @@ class MicrovmRuntime(Copying, _Recalled):
     """Each machine boots, and none goes on from a saved state."""
     _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
     _groups: tuple[str, ...] | None = field(init=False, default=None)
+    _found: Found | None = field(init=False, default=None)
     _parts: Parts | None = field(init=False, default=None)
     _bases: set[int] = field(init=False, default_factory=set)
     _warm: Warm = field(init=False, default_factory=Warm)
@@ -101,8 +111,19 @@ class MicrovmRuntime(Copying, _Recalled):
     async def parts(self) -> Parts:
         """What machines are started from, found once. Raises ``Refused`` with all that is missing."""
         if self._parts is None:
-            self._parts = await find_parts()
+            self._parts = await find_parts(await anyio.to_thread.run_sync(self._look))
         return self._parts
+
+    def _look(self, *, anew: bool = False) -> Found:
+        """What of that is found without a machine, see ``parts.find``: once, until somebody wants it ``anew``."""
+        found, parts = self._found, self._parts
+        if found is None or anew:
+            self._found = self._parts = None
+            self._found = find()
+            if self._found == found:
+                self._parts = parts
+            found = self._found
+        return found
 
     async def create(self, spec: SandboxSpec, template: Template) -> MicrovmHandle:
         """Boots a machine, some tenths of a second with hardware support and seconds without, and has the sandbox made.
@@ -153,8 +174,7 @@ class MicrovmRuntime(Copying, _Recalled):
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error.strerror}", "directory") from error
         try:
             if self._groups is None:
-                cgroup_apply.remember(self.owner.dir / GROUPS, self._place, self.owner.id)
-                self._groups = cgroup_apply.prepare(self._place, self.owner.id)
+                self._groups = cgroup_apply.begin(self.owner.dir / GROUPS, self._place, self.owner.id)
             cgroup_apply.apply(own, 0)
             handle = MicrovmHandle(spec.id, directory, plan, base, *open_ports(f"sandbox {spec.id}"))
         except BaseException:
@@ -274,13 +294,11 @@ class MicrovmRuntime(Copying, _Recalled):
 
     async def sweep(self, owner: Owner) -> int:
         """Removes directories and control groups of a dead owner's machines."""
-        record = owner.dir / GROUPS
-        elsewhere = cgroup_apply.remembered(record, owner.id)
-        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
+        groups = (owner.dir / GROUPS, self._place, owner.id)
+        found = await anyio.to_thread.run_sync(cgroup_apply.sweep_remembered, *groups)
         directories = [*owner.dir.glob(f"{PREFIX}*"), *owner.dir.glob(probe.DIRECTORY)]
         for directory in directories:
             await _in_thread(partial(shutil.rmtree, directory, ignore_errors=True))
-        record.unlink(missing_ok=True)
         return found + len(directories)
 
     async def close(self) -> None:

@@ -23,9 +23,10 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.kit.durable import sync_directory
+from proofbox.kit.sealed import seal
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu
-from proofbox.runtimes.microvm.vmm import SaveFailed, State, Vmm, memory_file, seal
+from proofbox.runtimes.microvm.vmm import SaveFailed, State, Vmm, memory_file
 
 VERSION: Final = 1
 KEPT: Final = 8

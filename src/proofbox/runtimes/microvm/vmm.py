@@ -29,7 +29,8 @@ from proofbox.host.seccomp.policy import policy
 from proofbox.host.stage import stage
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
-from proofbox.runtimes.microvm.machine import INITRAMFS, KERNEL, MIB, TRANSLATIONS, Inherited, Machine, arguments
+from proofbox.model.limits import MIB
+from proofbox.runtimes.microvm.machine import INITRAMFS, KERNEL, TRANSLATIONS, Inherited, Machine, arguments
 from proofbox.runtimes.microvm.qemu import Qemu
 from proofbox.runtimes.microvm.qmp import Monitor
 
@@ -44,7 +45,6 @@ AT_ONCE: Final[dict[str, Any]] = {"max-bandwidth": 1 << 40, "downtime-limit": 2_
 """As fast as it can, and in one go: nobody waits at the other end."""
 DEVICES: Final = 16 * MIB
 """Bytes that the state of devices may have; 64 KiB are usual."""
-SEALS: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 SAVE_S: Final = 30.0
 """Seconds for that; some milliseconds are usual."""
 _PAUSE_S: Final = 0.001
@@ -245,19 +245,10 @@ def start(
 
 
 def memory_file(machine: Machine) -> int:
-    """A descriptor of an empty file for that machine's memory, which ``seal`` can close for all writers."""
+    """A descriptor of an empty file for that machine's memory, which can be sealed once no machine has it."""
     memory = os.memfd_create("memory", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(memory, machine.whole_memory)
     return memory
-
-
-def seal(memory: int) -> None:
-    """Nobody can change it from here on, not even who has it open to be written. No machine may have it for its memory
-    any more. Raises ``OSError``.
-    """
-    fcntl.fcntl(
-        memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-    )
 
 
 @cache

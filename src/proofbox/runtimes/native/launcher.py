@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import subprocess
@@ -20,13 +19,13 @@ from proofbox.host.layers import marked_by_root
 from proofbox.host.seccomp.bpf import compile_filter
 from proofbox.host.seccomp.policy import machine, policy
 from proofbox.kit.binary import guest_path
+from proofbox.kit.sealed import seal
 from proofbox.runtime.messages import encode_setup
 
 FULL_PAUSE_S: Final = 0.001
 """How long to wait when the launcher's queue is full."""
 QUEUE_BYTES: Final = 1 << 20
 _END_S: Final = 15.0
-SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class Launcher:
@@ -121,7 +120,7 @@ def _program(path: Path, ids: Ids) -> Iterator[tuple[str, tuple[int, ...]]]:
         with path.open("rb") as program:
             while os.sendfile(copy, program.fileno(), None, 1 << 30):
                 pass
-        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, SEALS)
+        seal(copy)
         yield f"/proc/self/fd/{copy}", (copy,)
     finally:
         os.close(copy)

@@ -224,10 +224,8 @@ class NativeRuntime(_Read):
 
     async def sweep(self, owner: Owner) -> int:
         """Removes the control groups of a dead owner, and ends what is still in them."""
-        record = owner.dir / GROUPS
-        elsewhere = cgroup_apply.remembered(record, owner.id)
-        found = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
-        record.unlink(missing_ok=True)
+        groups = (owner.dir / GROUPS, self._place, owner.id)
+        found = await anyio.to_thread.run_sync(cgroup_apply.sweep_remembered, *groups)
         return found + remove_probe_directory(owner) + Processors(owner.dir / PROCESSORS).remove()
 
     async def close(self) -> None:
@@ -285,8 +283,7 @@ class NativeRuntime(_Read):
             if self._launcher is None or not self._launcher.usable():
                 if self._launcher is not None:
                     self._launcher.abandon()
-                cgroup_apply.remember(self._owner.dir / GROUPS, self._place, self._owner.id)
-                leftovers = cgroup_apply.prepare(self._place, self._owner.id)
+                leftovers = cgroup_apply.begin(self._owner.dir / GROUPS, self._place, self._owner.id)
                 self._launcher = Launcher(find_ids(), leftovers, advance_roots(self._place, self._owner.id))
             return self._launcher
 

@@ -22,6 +22,7 @@ from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
+from proofbox.model.text import one_line
 from proofbox.runtime.contract import Below, Handle, Remembered
 from proofbox.runtimes.oci.runtime import OciHandle, OciRuntime, handle_of
 
@@ -146,8 +147,7 @@ def _start(words: Sequence[str], beside: int, said: IO[bytes]) -> subprocess.Pop
 
 def _first(said: bytes) -> str:
     """The first line, as it may be shown: names of files in it were chosen inside."""
-    line = said.decode("utf-8", "replace").partition("\n")[0]
-    return "".join(each for each in line if each.isprintable())
+    return one_line(said.decode("utf-8", "replace").partition("\n")[0])
 
 
 @contextmanager

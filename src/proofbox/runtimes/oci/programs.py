@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from proofbox.errors import InvalidInput
+from proofbox.kit import binary
 from proofbox.model.spec import Level
 
 PATIENCE: Final = 10.0
@@ -135,12 +136,11 @@ def recalled(facts: Mapping[str, str]) -> Program:
 
 def _find(name: str | None) -> tuple[str, str] | None:
     """Its make, empty for one at a path, and where it is."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"))
     if name is not None and os.path.isabs(name):
         return ("", name) if shutil.which(name) else None
     for candidate in (name,) if name else (each for each, make in MAKES.items() if make.level == "container"):
         told = os.environ.get(f"PROOFBOX_{candidate.upper()}", "")
-        found = shutil.which(told or candidate, path=path)
+        found = binary.find_program(told or candidate)
         if found:
             return candidate, os.path.abspath(found)
     return None

@@ -13,14 +13,14 @@ import anyio
 import anyio.to_thread
 
 from proofbox.errors import ProofboxError, Refused
-from proofbox.host.apart import first_of, read_apart
+from proofbox.host.apart import NAMESPACES, first_of, read_apart
 from proofbox.host.cgroup import Place
 from proofbox.host.idmap import find_ids
 from proofbox.host.layers import NO_MARKS, marked_by_root, takes_marks
 from proofbox.host.owner import Owner
 from proofbox.host.processors import CAN_WIDEN, held_by
 from proofbox.host.remedies import explain
-from proofbox.host.room import NAMESPACES, Takes
+from proofbox.host.room import Takes
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.spec import Level, SandboxSpec
 from proofbox.model.template import Layer, Template
@@ -28,7 +28,7 @@ from proofbox.runtime.contract import CanObserve, Handle, Missing, Probe, Runtim
 from proofbox.runtimes.oci import programs
 from proofbox.runtimes.oci.programs import MAKES, Program
 from proofbox.wire import frames
-from proofbox.wire.guest import FATAL_LAYOUT, GUEST_HELLO_LAYOUT, HOST_HELLO_LAYOUT, HostHello
+from proofbox.wire.guest import GUEST_HELLO_LAYOUT, HOST_HELLO_LAYOUT, HostHello, fatal_words
 
 DEADLINE: Final = 15.0
 """Seconds for the proof; a cold start from a slow disk included."""
@@ -231,8 +231,7 @@ async def _greet(runtime: Owned, handle: Handle, program: Program) -> str:
                 raise _Fails(Missing("it ended before its guest answered"))
             for frame in reader.feed(data):
                 if frame.type == frames.FATAL:
-                    why = FATAL_LAYOUT.decode(frame.payload).message.decode("utf-8", "replace")
-                    raise _Fails(Missing(*explain(why)))
+                    raise _Fails(Missing(*explain(fatal_words(frame.payload))))
                 _check_confined(runtime, handle, program)
                 return GUEST_HELLO_LAYOUT.decode(frame.payload).machine.decode("utf-8", "replace")
 

@@ -292,8 +292,7 @@ class OciRuntime(_Read, _Recalled):
 
     def _prepare_groups(self) -> None:
         if self._groups is None:
-            cgroup_apply.remember(self._record(self.owner), self._place, self.owner.id)
-            self._groups = cgroup_apply.prepare(self._place, self.owner.id)
+            self._groups = cgroup_apply.begin(self._record(self.owner), self._place, self.owner.id)
 
     def _record(self, owner: Owner) -> Path:
         """Says where the owner's control groups are."""
@@ -373,13 +372,11 @@ class OciRuntime(_Read, _Recalled):
 
     async def sweep(self, owner: Owner) -> int:
         """Removes bundles and cgroups of a dead owner."""
-        record = self._record(owner)
-        elsewhere = cgroup_apply.remembered(record, owner.id)
-        swept = await anyio.to_thread.run_sync(cgroup_apply.sweep, self._place, owner.id, elsewhere)
+        groups = (self._record(owner), self._place, owner.id)
+        swept = await anyio.to_thread.run_sync(cgroup_apply.sweep_remembered, *groups)
         found = list(owner.dir.glob(f"{PREFIX}*"))
         for directory in found:
             await anyio.to_thread.run_sync(_remover(directory))
-        record.unlink(missing_ok=True)
         return swept + len(found) + Processors(self._counted(owner)).remove()
 
     async def close(self) -> None:
