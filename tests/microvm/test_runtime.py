@@ -133,7 +133,11 @@ async def test_the_usual_machine_serves_where_qemu_has_no_small_one(
     monkeypatch.setattr(runtime, "boots", True)
     async with machines.open_sandbox(template, limits=SMALL) as box:
         assert (await box.run("uname -r")).stdout.strip() == parts.kernel.version
-        assert (await box.isolation()).platform == parts.accelerator
+        told = await box.isolation()
+    assert told.platform == parts.accelerator
+    assert (told.seccomp, told.no_new_privs, told.capabilities) == (2, True, ()), "of QEMU's process"
+    assert "net" not in told.shared
+    assert not any(outside == 0 for _, outside, _ in told.ids)
 
 
 async def test_a_kernel_is_looked_for_once_and_again_when_the_probe_is_asked_anew(

@@ -57,6 +57,10 @@ async def test_another_kernel_is_seen_and_its_platform_told(host: Host) -> None:
     assert platform.release() not in told.kernel
     assert told.level == host.level == "user-kernel"
     assert told.platform in ("systrap", "ptrace", "kvm")
+    if not told.unseen:
+        assert {"ipc", "mnt", "net", "pid", "user", "uts"} <= {*told.own}
+    assert (told.seccomp, told.no_new_privs) == (2, True), "of gVisor's own process"
+    assert not any(outside == 0 for _, outside, _ in told.ids)
 
 
 async def test_its_kernel_is_confined_on_this_host(host: Host) -> None:

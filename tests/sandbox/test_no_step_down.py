@@ -14,6 +14,7 @@ from proofbox.build.api import build_template
 from proofbox.errors import CreateFailed, Refused
 from proofbox.model.isolation import Isolation
 from proofbox.model.outcome import Usage
+from proofbox.model.spec import Level
 from proofbox.runtime import registry
 from proofbox.runtime.contract import Handle
 from proofbox.sandbox.host import Host
@@ -29,6 +30,13 @@ class Shares(Stated):
 
     def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
         return (os.getpid(),), Usage()
+
+
+class KernelShares(Stated):
+    """It says that its sandboxes have a kernel of their own, which is a process with all that this process has."""
+
+    def kernel_process(self, handle: Handle) -> int:
+        return os.getpid()
 
 
 async def test_a_host_is_of_the_level_that_was_proved(stated: list[str]) -> None:
@@ -73,6 +81,18 @@ async def test_a_sandbox_that_is_less_than_its_level_is_not_handed_out(stated: l
         with pytest.raises(CreateFailed, match="no filter of system calls"):
             async with pool.claim():
                 pass
+    assert not runtime.live
+    await host.aclose()
+
+
+@pytest.mark.parametrize("level", ["user-kernel", "vm"])
+async def test_a_kernel_that_is_not_kept_apart_is_not_one_of_its_own(stated: list[str], level: Level) -> None:
+    """Who breaks it would be on this host: looked at from outside, as the first process is at ``container``."""
+    runtime = put(stated, KernelShares("kernel", level))
+    host = await Host.local("kernel")
+    with pytest.raises(CreateFailed, match=r"the net namespace is.* capabilities .* are in reach"):
+        async with host.open_sandbox():
+            pass
     assert not runtime.live
     await host.aclose()
 

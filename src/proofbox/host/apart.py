@@ -12,7 +12,7 @@ from proofbox.host.threads import inner_pid
 NAMESPACES: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 """Every kind that is made anew for sandboxes, as /proc/PID/ns has them."""
 
-TOLD: Final = ("CapBnd:", "Seccomp:", "NoNewPrivs:")
+TOLD: Final = ("CapBnd:", "Seccomp:", "NoNewPrivs:", "Uid:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,16 @@ def first_of(pids: Sequence[int]) -> int:
     return firsts[0][1] if firsts else min(pids, default=0)
 
 
+def called(pids: Sequence[int], name: str) -> int:
+    """The first one that was started by that name; 0 if there is none."""
+    return next((pid for pid in pids if _first_word(pid) == os.fsencode(name)), 0)
+
+
 def read_apart(pid: int) -> Apart:
-    """Of a process of this host. What it is not allowed to see is ``unseen``; a process that is gone shows nothing."""
+    """Of a process of this host. What we are not allowed to see is ``unseen``; a process that is gone shows nothing.
+
+    One that has our ids, and no way to become another of them, has the one that it is.
+    """
     status = _status(pid)
     if not status:
         return Apart()
@@ -46,15 +54,24 @@ def read_apart(pid: int) -> Apart:
         found = _namespace(pid, kind) or _proven(pid, kind)
         (unseen if not found else shared if found == _namespace(os.getpid(), kind) else own).append(kind)
     bounding = int(status.get("CapBnd", "0"), 16)
+    user = int(status.get("Uid", "0").split()[0])
     return Apart(
         own=tuple(own),
         shared=tuple(shared),
         unseen=tuple(unseen),
-        ids=_ids(pid),
+        ids=_ids(pid) if bounding or "user" not in shared else ((user, user, 1),),
         seccomp=int(status["Seccomp"]) if "Seccomp" in status else None,
         no_new_privs=status.get("NoNewPrivs") == "1",
         capabilities=tuple(number for number in range(64) if bounding >> number & 1),
     )
+
+
+def _first_word(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(4096).partition(b"\0")[0]
+    except OSError:
+        return b""
 
 
 def _status(pid: int) -> dict[str, str]:

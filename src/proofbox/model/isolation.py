@@ -11,10 +11,14 @@ from proofbox.model.spec import LEVELS, Level
 
 
 class Isolation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Read from outside, of the sandbox's first process; None and empty where the host cannot see, or may not look.
+    """Read from outside; None and empty where the host cannot see, or may not look.
+
+    It is that of the sandbox's first process. Where the sandbox has a kernel of its own, it is that of the process of
+    this host which that kernel is (gVisor's, QEMU's): what somebody has who has broken it.
 
     own, shared, unseen   kinds of namespaces: the sandbox's own, this process's too, and those nobody let us look at
-    ids                   first id inside, first id outside, how many; several where the ids come in parts
+    ids                   first id inside, first id outside, how many; several where the ids come in parts; the one that
+                          it is where it has this host's and cannot become another
     seccomp               mode of the filter of system calls: 0 none, 2 a filter
     no_new_privs          no program that it starts gains a privilege
     capabilities          bounding set: what a program inside can have at most, by number

@@ -128,6 +128,18 @@ class CanObserve(Protocol):
 
 
 @runtime_checkable
+class OwnKernels(Protocol):
+    """A runtime whose sandboxes have a kernel of their own, which is a process of this host."""
+
+    def kernel_process(self, handle: Handle) -> int:
+        """Its number: who has broken that kernel is this process. 0 if it is not found, or gone.
+
+        What the sandbox may rename counts: ask before anything runs in it. Some tenths of a millisecond, no wait.
+        """
+        ...
+
+
+@runtime_checkable
 class CanRecall(Protocol):
     """A runtime whose probe may take seconds: what a process found is kept on disk, for the processes after it."""
 

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 from proofbox.errors import CreateFailed
-from proofbox.host.apart import Apart, first_of, read_apart
+from proofbox.host.apart import NAMESPACES, first_of, read_apart
 from proofbox.host.confinement import confinement
 from proofbox.model.isolation import Isolation
-from proofbox.model.spec import LEVELS, Network
+from proofbox.model.spec import Network
 from proofbox.sandbox.lifecycle import Life
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def check(life: Life, host: Host) -> None:
 
 
 def look(life: Life, host: Host) -> Isolation:
-    """What keeps it apart from this host, found on its first process."""
-    observed = life.observe()
-    shares_kernel = LEVELS.index(host.level) < LEVELS.index("user-kernel")
-    apart = read_apart(first_of(observed[0])) if observed is not None and shares_kernel else Apart()
+    """What keeps it apart from this host, found on the process that stands for it there."""
+    apart = read_apart(_process_of(life))
     return Isolation(
         runtime=host.runtime_name,
         level=host.level,
@@ -89,18 +87,37 @@ def look(life: Life, host: Host) -> Isolation:
     )
 
 
+def _process_of(life: Life) -> int:
+    """What stands for it on this host: its first process, or the one that its kernel is; 0 where that is not seen."""
+    if life.handle is None or life.state != "live":
+        return 0
+    if not life.shares_kernel:
+        return life.kernels.kernel_process(life.handle) if life.kernels is not None else 0
+    observed = life.observe()
+    return 0 if observed is None else first_of(observed[0])
+
+
+AROUND_A_KERNEL: Final = ("ipc", "mnt", "net", "pid", "uts")
+"""Namespaces that the process of a kernel must have. It may be a user of this host who owns nothing, in our own one."""
+
+
 def lacking(found: Isolation, network: Network) -> str:
-    """What level ``container`` promises and is seen not to be there; what nobody may look at is not held against it."""
-    if found.level != "container":
+    """What its level promises and is seen not to be there; what nobody may look at is not held against it."""
+    if found.level == "none":
         return ""
+    container = found.level == "container"
+    wanted = NAMESPACES if container else AROUND_A_KERNEL
     less = [
-        f"the {kind} namespace is this process's own" for kind in found.shared if (kind, network) != ("net", "host")
+        f"the {kind} namespace is this process's own"
+        for kind in found.shared
+        if kind in wanted and (kind, network) != ("net", "host")
     ]
     if found.seccomp not in (None, 2):
         less.append("no filter of system calls")
     if found.no_new_privs is False:
         less.append("its programs can gain privileges")
-    allowed = confinement().capabilities.values()
+    # What a kernel's process may do in a user namespace of its own is its own affair.
+    allowed = confinement().capabilities.values() if container or "user" in found.shared else range(64)
     if more := [number for number in found.capabilities or () if number not in allowed]:
         less.append(f"capabilities {', '.join(map(str, more))} are in reach")
     return "; ".join(less)

@@ -31,6 +31,7 @@ from proofbox.runtime.contract import (
     CanSnapshotMemory,
     Ended,
     Handle,
+    OwnKernels,
     Remembered,
     Runtime,
 )
@@ -123,6 +124,8 @@ class Life:
         self._runtime = runtime
         self._counting = cast(CanCountEvents, runtime) if _counts(type(runtime)) else None
         self._observing = cast(CanObserve, runtime) if _observes(type(runtime)) else None
+        self.kernels = cast(OwnKernels, runtime) if _has_kernels(type(runtime)) else None
+        """What finds the process that its kernel is, at a runtime where it may have one."""
         self._template = mountable(template)
         self._held = held
         self._on_ended = on_ended
@@ -476,6 +479,11 @@ def _counts(runtime: type[Runtime]) -> bool:
 @cache
 def _layers(runtime: type[Runtime]) -> bool:
     return issubclass(runtime, CanLayer)
+
+
+@cache
+def _has_kernels(runtime: type[Runtime]) -> bool:
+    return issubclass(runtime, OwnKernels)
 
 
 @cache

@@ -19,9 +19,11 @@ import msgspec
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
+from proofbox.host.apart import called
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
 from proofbox.host.owner import Owner
+from proofbox.host.threads import descendants
 from proofbox.model.limits import LimitKind, Limits
 from proofbox.model.outcome import Usage
 from proofbox.model.spec import Level, SandboxSpec
@@ -62,8 +64,8 @@ class _Looks(Protocol):
     def _look(self, *, anew: bool) -> Found: ...
 
 
-class _Recalled:
-    """What its probe, which boots a machine, rests on."""
+class _Seen:
+    """What is seen on this host: what its probe, which boots a machine, rests on; the process of a machine."""
 
     __slots__ = ()
 
@@ -79,9 +81,14 @@ class _Recalled:
     def recall(self, probe: Probe) -> None:
         """Nothing of it is needed to make a sandbox: which accelerator works here is known by itself."""
 
+    def kernel_process(self, handle: Handle) -> int:
+        """QEMU."""
+        machine = handle_of(handle).machine
+        return 0 if machine is None else called(descendants(machine.pid), machine.qemu)
+
 
 @dataclass(slots=True)
-class MicrovmRuntime(Copying, _Recalled):
+class MicrovmRuntime(Copying, _Seen):
     """See the module. Safe to use from several event loops, one after the other."""
 
     owner: Owner

@@ -94,6 +94,8 @@ class Vmm:
     process: subprocess.Popen[bytes]
     socket: socket.socket
     monitor: Monitor
+    qemu: str
+    """The program's path."""
 
     @property
     def pid(self) -> int:
@@ -241,7 +243,7 @@ def start(
         for each in opened:
             os.close(each)
     near.setblocking(False)
-    return Vmm(process, near, monitor)
+    return Vmm(process, near, monitor, qemu.path)
 
 
 def memory_file(machine: Machine) -> int:

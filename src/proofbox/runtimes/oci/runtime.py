@@ -26,6 +26,7 @@ import msgspec
 
 from proofbox.errors import CreateFailed, ProofboxError, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
+from proofbox.host.apart import called
 from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.cgroup_room import claim_place
 from proofbox.host.idmap import choose_base, find_ids
@@ -157,6 +158,10 @@ class _Read:
         if mine.process is None or mine.process.returncode is not None:
             return (), Usage()
         return cgroup_apply.inhabitants(mine.plan, mine.process.pid), _counted(mine)
+
+    def kernel_process(self, handle: Handle) -> int:
+        """gVisor's, among these: by the name that runsc starts it by."""
+        return called(self.observe(handle)[0], "runsc-sandbox")
 
     def layer(self, handle: Handle) -> Written:
         """Our program has sent it."""
