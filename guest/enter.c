@@ -1,6 +1,7 @@
 #include "enter.h"
 
 #include "frame.h"
+#include "group.h"
 #include "launch_sys.h"
 #include "userns.h"
 
@@ -49,7 +50,10 @@ void join_groups(const char *const *directories, int count)
     for (int i = 0; i < count; i++) {
         char path[4200];
         snprintf(path, sizeof path, "%s/cgroup.procs", directories[i]);
-        write_file(path, "0");
+        int fd = group_open(path);
+        check(fd, "open", path);
+        check(write(fd, "0", 1), "join", path);
+        close(fd);
     }
 }
 

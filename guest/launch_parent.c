@@ -1,5 +1,6 @@
 /* The launcher's half of a start: clone and ids for a blank; template layers, control groups and release for a request.
  * It never waits for the child. */
+#include "group.h"
 #include "launch.h"
 
 #include "handover.h"
@@ -96,38 +97,16 @@ static bool group_make(struct blank *out, const char *path)
     return false;
 }
 
-/* The length of its directory's name. */
-static size_t parent_of(const char *path)
-{
-    const char *last = strrchr(path, '/');
-    return last ? (size_t)(last - path) : 0;
-}
-
 /* The groups that a child is to join, open. */
 struct joins {
     int fds[GROUPS_MAX];
     size_t count;
 };
 
-/* Its file for single threads where there is one, at version 1: who moves itself there, and is its only thread, takes no
- * lock that holds up every fork and exit of the machine for a grace period. */
-static int open_group(const char *procs)
-{
-    char tasks[4096 + 128];
-    int size = (int)parent_of(procs);
-    if (size < 4096) {
-        snprintf(tasks, sizeof tasks, "%.*s/tasks", size, procs);
-        int fd = open(tasks, O_WRONLY | O_CLOEXEC);
-        if (fd >= 0 || errno != ENOENT)
-            return fd;
-    }
-    return open(procs, O_WRONLY | O_CLOEXEC);
-}
-
 static bool join_add(struct joins *joins, struct blank *out, const char *procs)
 {
     errno = E2BIG;
-    int fd = joins->count < GROUPS_MAX ? open_group(procs) : -1;
+    int fd = joins->count < GROUPS_MAX ? group_open(procs) : -1;
     if (fd < 0)
         return failed(out->error, "open cgroup", procs);
     joins->fds[joins->count++] = fd;
