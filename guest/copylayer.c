@@ -18,7 +18,7 @@
 
 /* Whoever digests a copy reads what was never written too: without end, if a hostile program says how long a file is. */
 #define HOLES_MOST ((off_t)16 << 30)
-enum { DEPTH_MOST = 256, VALUE_MOST = 65536, NOBODY = 65534 };
+enum { DEPTH_MOST = 256, VALUE_MOST = 65536, COMPARED_MOST = 1 << 17, NOBODY = 65534 };
 
 struct name { /* the first name of a file that has several */
     struct name *next;
@@ -40,7 +40,8 @@ static struct {
     size_t name_slots, name_count;
 } job;
 
-static char value[VALUE_MOST], list[VALUE_MOST];
+static char *value, *list;   /* VALUE_MOST bytes each */
+static char *compared[2]; /* COMPARED_MOST bytes each */
 
 static uid_t inner(uid_t id) { return id < job.base ? NOBODY : id - job.base; }
 
@@ -153,7 +154,7 @@ static void copy_attribute(int from, int to, const char *name)
         make_opaque(to);
         return;
     }
-    ssize_t size = fgetxattr(from, name, value, sizeof value);
+    ssize_t size = fgetxattr(from, name, value, VALUE_MOST);
     walk_check(size, "read attribute of");
     if (strcmp(kept, "security.capability") == 0)
         size = plain_capability(size);
@@ -168,7 +169,7 @@ static void copy_attribute(int from, int to, const char *name)
 
 static void copy_attributes(int from, int to)
 {
-    ssize_t size = flistxattr(from, list, sizeof list);
+    ssize_t size = flistxattr(from, list, VALUE_MOST);
     if (size < 0 && errno == EOPNOTSUPP)
         return;
     walk_check(size, "list attributes of");
@@ -220,13 +221,12 @@ static void read_part(int fd, char *part, size_t size, off_t at)
 
 static void compare_bytes(int from, int to, off_t at, off_t end)
 {
-    static char source[1 << 17], copy[1 << 17];
     for (size_t part; at < end; at += (off_t)part) {
-        part = end - at > (off_t)sizeof source ? sizeof source : (size_t)(end - at);
-        read_part(from, source, part, at);
-        read_part(to, copy, part, at);
+        part = end - at > COMPARED_MOST ? COMPARED_MOST : (size_t)(end - at);
+        read_part(from, compared[0], part, at);
+        read_part(to, compared[1], part, at);
         errno = EIO;
-        if (memcmp(source, copy, part) != 0)
+        if (memcmp(compared[0], compared[1], part) != 0)
             walk_fail("the copy is not what was copied at");
     }
 }
@@ -310,7 +310,7 @@ static void copy_special(const struct stat *found, int from, int to, const char 
         return;
     }
     if (S_ISLNK(found->st_mode)) {
-        ssize_t size = readlinkat(from, name, value, sizeof value - 1);
+        ssize_t size = readlinkat(from, name, value, VALUE_MOST - 1);
         walk_check(size, "read link");
         value[size] = '\0';
         walk_check(symlinkat(value, to, name), "make link");
@@ -410,6 +410,12 @@ int copylayer_main(int count, char **words)
     job.target = atoi(words[2]);
     job.base = (uint32_t)strtoul(words[3], NULL, 10);
     umask(0);
+    value = malloc(2 * VALUE_MOST + 2 * COMPARED_MOST);
+    if (!value)
+        walk_fail("get memory for");
+    list = value + VALUE_MOST;
+    compared[0] = list + VALUE_MOST;
+    compared[1] = compared[0] + COMPARED_MOST;
     more_slots();
     int top = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     walk_check(top, "open");

@@ -15,6 +15,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+enum { LEFT_MAX = 8 };
+
 int enter_channel = -1;
 
 _Noreturn void fail(const char *step, const char *what)
@@ -63,16 +65,39 @@ void become_root(const char *ids)
         fail("become root of a user namespace with ids", ids);
 }
 
-_Noreturn void reap_until(pid_t program)
+static int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+/* The children that init has now, at most `room`; how many. A kernel without the file (CONFIG_PROC_CHILDREN) names none: -1. */
+static int find_children(pid_t *children, int room)
 {
-    int status;
-    for (;;) {
+    int count = 0;
+    FILE *file = fopen("/proc/self/task/1/children", "re");
+    if (!file)
+        return -1;
+    while (count < room && fscanf(file, "%d", &children[count]) == 1)
+        count++;
+    fclose(file);
+    return count;
+}
+
+/* Later ones come to us from those that have ended, and tell nothing. */
+_Noreturn void reap_until(pid_t program, bool detaches)
+{
+    pid_t left[LEFT_MAX] = {program};
+    int status, code = 0, count = 1;
+    do {
         pid_t ended = waitpid(-1, &status, 0);
-        if (ended == program)
-            _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
         if (ended < 0 && errno != EINTR)
-            _exit(1);
-    }
+            _exit(1); /* nobody is left */
+        for (int i = 0; i < count; i++)
+            if (left[i] == ended) {
+                code = exit_code(status);
+                left[i] = left[--count];
+            }
+        if (ended == program && !code && detaches)
+            count = find_children(left, LEFT_MAX);
+    } while (count && !code);
+    _exit(code);
 }
 
 static volatile sig_atomic_t inner;

@@ -3,6 +3,7 @@
 #ifndef PROOFBOX_ENTER_H
 #define PROOFBOX_ENTER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -28,8 +29,8 @@ typedef void enter_init(int complaint);
  * until it and with it every process in there is gone; its exit code, or 128 and the signal. SIGTERM ends all of it. The
  * last words on `complaint` are in `text` then. */
 int run_in_pid_namespace(enter_init *init, char *text, size_t size);
-/* For `init`: waits until that child of ours has ended, and exits as it did. When init ends, for whatever reason, the kernel
- * ends all the others. */
-_Noreturn void reap_until(pid_t program);
+/* For `init`: waits until that child of ours has ended, and if it `detaches` and all went well, until what it left behind has or one
+ * of that did not end well; exits as the last one did. When init ends, for whatever reason, the kernel ends all the others. */
+_Noreturn void reap_until(pid_t program, bool detaches);
 
 #endif

@@ -131,7 +131,6 @@ int cancelled(const struct operation *op)
 
 int file_read(struct operation *op)
 {
-    static u8 data[COPY_SIZE];
     const struct run *run = op->run;
     int fd = open(run->path, O_RDONLY | O_NOCTTY | O_CLOEXEC | (run->options & OPT_NOFOLLOW ? O_NOFOLLOW : 0));
     struct stat st;
@@ -146,14 +145,14 @@ int file_read(struct operation *op)
     if (run->offset && lseek(fd, (off_t)run->offset, SEEK_SET) < 0)
         return errno;
     for (u64 left = run->limit; left;) {
-        ssize_t n = read(fd, data, left < sizeof data ? (size_t)left : sizeof data);
+        ssize_t n = read(fd, op->data, left < COPY_SIZE ? (size_t)left : COPY_SIZE);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return errno;
         if (n == 0)
             break;
-        int err = write_out(op, data, (size_t)n);
+        int err = write_out(op, op->data, (size_t)n);
         if (err)
             return err;
         left -= (u64)n;
@@ -268,7 +267,7 @@ _Noreturn void file_main(struct run *run, struct ends *ends)
         [OP_SYMLINK] = file_symlink, [OP_CHANGE] = file_change,     [OP_READ_TREE] = file_read_tree,
         [OP_WRITE_TREE] = file_write_tree, [OP_FINGERPRINT] = file_fingerprint,
     };
-    struct operation op = {.run = run, .ends = ends};
+    struct operation op = {.run = run, .ends = ends, .data = malloc(COPY_SIZE)};
     struct user user;
     u64 began = now_us();
     keep_only(ends);
@@ -277,6 +276,8 @@ _Noreturn void file_main(struct run *run, struct ends *ends)
         err = user_become(&user);
     if (err)
         send_failed(ends->control, "user", err);
+    if (!op.data)
+        send_failed(ends->control, "memory", ENOMEM);
     enter(run, &user, ends->control);
     struct report r = {.type = REPORT_STARTED, .pid = getpid()};
     send_report(ends->control, &r);

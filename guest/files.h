@@ -13,6 +13,7 @@ enum { STAT_SIZE = 48, COPY_SIZE = 65536, NAME_SIZE = 32 };
 struct operation {
     const struct run *run;
     const struct ends *ends;
+    u8 *data; /* COPY_SIZE bytes to copy through */
     u8 result[STAT_SIZE];
     u32 result_length;
 };

@@ -15,7 +15,6 @@ enum { MAX_LINKS = 40 };
 /* Copies pipe 0 into fd until its end. ECANCELED when the guest wants us to stop, EIO when the size is not the promised one. */
 static int receive(struct operation *op, int fd)
 {
-    static u8 data[COPY_SIZE];
     const struct run *run = op->run;
     u64 received = 0;
     for (;;) {
@@ -24,7 +23,7 @@ static int receive(struct operation *op, int fd)
             continue;
         if (wait[1].revents)
             return ECANCELED;
-        ssize_t n = read(op->ends->in, data, sizeof data);
+        ssize_t n = read(op->ends->in, op->data, COPY_SIZE);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n < 0)
@@ -32,7 +31,7 @@ static int receive(struct operation *op, int fd)
         if (n == 0)
             break;
         received += (u64)n;
-        int err = write_all(fd, data, (size_t)n);
+        int err = write_all(fd, op->data, (size_t)n);
         if (err)
             return err;
     }

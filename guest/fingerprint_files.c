@@ -15,7 +15,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { DEPTH_MAX = 500 };
+enum { DEPTH_MAX = 500, ATTRIBUTE_MOST = 65536 }; /* as the kernel has it, of the names of all and of one's value */
 enum { PROC_MAGIC = 0x9fa0, TMPFS_MAGIC = 0x01021994, DEVPTS_MAGIC = 0x1cd1, MQUEUE_MAGIC = 0x19800202 };
 
 struct walk {
@@ -42,15 +42,15 @@ static void put_digest(struct lines *l, const char *name, const u8 *digest)
 
 static void put_content(struct lines *l, int dir, const char *name)
 {
-    static u8 data[COPY_SIZE];
+    u8 *data = malloc(COPY_SIZE);
     struct sha256 sum;
     u8 digest[32];
     struct stat st;
     ssize_t n = -1;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
+    if (data && fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
         sha256_begin(&sum);
-        while ((n = read(fd, data, sizeof data)) > 0)
+        while ((n = read(fd, data, COPY_SIZE)) > 0)
             sha256_add(&sum, data, (size_t)n);
         sha256_end(&sum, digest);
     }
@@ -58,6 +58,7 @@ static void put_content(struct lines *l, int dir, const char *name)
         line_number(l, "unreadable ", (u64)errno, 10);
     else
         put_digest(l, "sha256 ", digest);
+    free(data);
     if (fd >= 0)
         close(fd);
 }
@@ -65,18 +66,19 @@ static void put_content(struct lines *l, int dir, const char *name)
 /* There is no call that takes a descriptor and a name before Linux 6.13: so the directory that is walked is the current one. */
 static void put_attributes(struct lines *l, const char *name)
 {
-    static char names[65536], value[65536];
-    ssize_t length = llistxattr(name, names, sizeof names);
+    char *names = malloc(2 * ATTRIBUTE_MOST), *value = names + ATTRIBUTE_MOST;
+    ssize_t length = names ? llistxattr(name, names, ATTRIBUTE_MOST) : -1;
     for (char *at = names; length > 0 && at < names + length; at += strlen(at) + 1) {
         struct sha256 sum;
         u8 digest[32];
-        ssize_t n = lgetxattr(name, at, value, sizeof value);
+        ssize_t n = lgetxattr(name, at, value, ATTRIBUTE_MOST);
         sha256_begin(&sum);
         sha256_add(&sum, (u8 *)value, n > 0 ? (size_t)n : 0);
         sha256_end(&sum, digest);
         line_text(l, at);
         put_digest(l, "sha256 ", digest);
     }
+    free(names);
 }
 
 static void put_name(struct walk *w, const char *name)

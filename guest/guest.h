@@ -10,4 +10,7 @@ _Noreturn void guest_main(int channel_fd, int unisolated);
 /* Every signal does what it does by default. Once, before guest_main, in it or in a process that it is cloned from. */
 void signals_default(void);
 
+/* No supervisor is made ahead while a command runs (spare.c). Once, before guest_main. */
+void spare_none(void);
+
 #endif

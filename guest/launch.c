@@ -50,7 +50,7 @@ static struct {
 
 static uint8_t ids_taken[65536 / 8]; /* a bit for each range */
 
-static char setup_message[LAUNCH_MESSAGE_MAX + 1], message[LAUNCH_MESSAGE_MAX + 1];
+static char *setup_message, *message; /* LAUNCH_MESSAGE_MAX bytes each, and a last one */
 
 static struct box **slot_of(pid_t pid)
 {
@@ -315,6 +315,10 @@ static bool set_up(int control)
     struct pollfd ready = {.fd = control, .events = POLLIN};
 
     launcher.control = control;
+    setup_message = malloc(2 * (LAUNCH_MESSAGE_MAX + 1));
+    if (!setup_message)
+        return false;
+    message = setup_message + LAUNCH_MESSAGE_MAX + 1;
     if (poll(&ready, 1, -1) < 0)
         return false;
     ssize_t size = receive(setup_message, none, &nothing);

@@ -36,8 +36,9 @@ static int parse_fd(const char *text)
     return fd;
 }
 
-/* guest FD [unisolated] [proof] [processes COUNT]: serve the protocol on an inherited descriptor; first find out whether this
- * kernel does what that takes; with so many processes at most, where the kernel is gVisor. What fails is told as FATAL. */
+/* guest FD [unisolated] [proof] [no-spare] [processes COUNT]: serve the protocol on an inherited descriptor; first find out whether
+ * this kernel does what that takes; without a supervisor made while a command runs; with so many processes at most, where the kernel
+ * is gVisor. What fails is told as FATAL. */
 static int guest_face(int argc, char **argv)
 {
     int fd = argc > 1 ? parse_fd(argv[1]) : -1, unisolated = 0;
@@ -50,6 +51,8 @@ static int guest_face(int argc, char **argv)
             unisolated = 1;
         else if (strcmp(argv[i], "proof") == 0)
             lacks = kernel_lacks();
+        else if (strcmp(argv[i], "no-spare") == 0)
+            spare_none();
         else if (strcmp(argv[i], "processes") == 0 && i + 1 < argc)
             most = argv[++i];
     if (lacks)

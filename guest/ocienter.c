@@ -40,6 +40,7 @@ struct layer {
 static struct {
     const char *bundle, *stage, *size, *inodes, *directory;
     long ids;
+    bool detaches;
     const char *userns; /* how we become root where we are not the host's: userns.h */
     int status, at;
     struct layer layers[LAYERS_MAX], volumes[LAYERS_MAX];
@@ -78,6 +79,8 @@ static void read_option(const char *name, const char *value, const char **target
         plan.ids = atol(value);
     else if (!strcmp(name, "at"))
         plan.at = atoi(value);
+    else if (!strcmp(name, "detaches"))
+        plan.detaches = !strcmp(value, "yes");
     else if (!strcmp(name, "directory"))
         plan.directory = value;
     else if (!strcmp(name, "userns"))
@@ -377,7 +380,7 @@ static _Noreturn void init(int complaint)
         run_program(complaint);
     close(complaint);
     close(CHANNEL); /* the guest's end is the guest's alone: its end must be seen at once */
-    reap_until(program);
+    reap_until(program, plan.detaches);
 }
 
 /* Nothing can be told before this. */

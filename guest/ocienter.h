@@ -20,10 +20,11 @@
  *   frozen FD:BASE         a frozen layer: a detached mount of what another sandbox wrote, whose owners count from BASE
  *   status FD              a SOCK_SEQPACKET socket that is sent one "L", with a detached mount of the writable layer: of
  *                          the directory that has 0 for what is written over the first target, 1 for the second, ...
+ *   detaches yes           PROGRAM ends when the sandbox runs, and leaves to us what runs it
  *   directory PATH         has to be one in the root, and no link; made if it is missing, for everybody to write
  *   volume DIR             shown read-only at STAGE/volume/N, counted from 0
  *
- * Ends when PROGRAM ends, with its status, after every process of the sandbox is
+ * Ends when PROGRAM ends, or what it left, with its status, after every process of the sandbox is
  * gone. SIGTERM ends the sandbox. Dies with its parent, and the sandbox with it. What fails before the guest runs is
  * told as FATAL on the channel.
  */

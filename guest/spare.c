@@ -1,7 +1,10 @@
 /* A supervisor made ahead, with the two pipes that most commands need: the next such command does not wait for a fork.
  *
  * It is made while a command runs, so that its making costs nobody's time, and only from the second command on: a sandbox that
- * runs one command and goes has none, unless it waits anyway. Code inside may kill or stop it: then the next command makes its own. */
+ * runs one command and goes has none, unless it waits anyway. In gVisor a fork takes milliseconds of all processors, and the
+ * command that runs would pay for it: there none is made but for a sandbox that waits. Code inside may kill or stop it: then the
+ * next command makes its own. */
+#include "guest.h"
 #include "stream.h"
 
 #include <errno.h>
@@ -16,6 +19,7 @@ static struct {
     pid_t pid; /* 0: there is none */
     int control, out, err;
     u32 commands;
+    u8 none;
     char user[256]; /* of the latest command: likely the next one's too */
 } spare;
 
@@ -67,11 +71,13 @@ static void make(u8 fresh)
 
 void spare_make(void)
 {
-    if (spare.commands >= 2)
+    if (spare.commands >= 2 && !spare.none)
         make(0);
 }
 
 void spare_expect(void) { make(1); }
+
+void spare_none(void) { spare.none = 1; }
 
 int spare_take(struct stream *s, const struct run *run, const u8 *message, size_t length)
 {

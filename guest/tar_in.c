@@ -346,23 +346,26 @@ static int open_root(struct operation *op, int *root)
 
 int file_write_tree(struct operation *op)
 {
-    static struct extraction x;
-    x = (struct extraction){.op = op, .root = -1, .parent = -1};
-    x.reader.read = receive;
-    x.reader.from = (void *)op->ends;
-    int more = 0, err = op->run->owner ? owner_of(op, &x.owner) : 0;
-    if (err || (err = open_root(op, &x.root)))
+    struct extraction *x = calloc(1, sizeof *x);
+    if (!x)
+        return ENOMEM;
+    x->op = op;
+    x->root = x->parent = -1;
+    x->reader.read = receive;
+    x->reader.from = (void *)op->ends;
+    int more = 0, err = op->run->owner ? owner_of(op, &x->owner) : 0;
+    if (err || (err = open_root(op, &x->root)))
         return err;
     umask(0);
-    while (!err && (more = tar_next(&x.reader, &x.entry)) > 0)
-        err = put_entry(&x);
+    while (!err && (more = tar_next(&x->reader, &x->entry)) > 0)
+        err = put_entry(x);
     if (!err && more < 0)
         err = errno;
     if (!err)
-        err = drain(&x);
-    err = finish(&x, err);
+        err = drain(x);
+    err = finish(x, err);
     if (err)
-        (void)write_all(op->ends->err, x.entry.path, strlen(x.entry.path));
-    result_tree(op, x.entries, x.bytes, 0);
+        (void)write_all(op->ends->err, x->entry.path, strlen(x->entry.path));
+    result_tree(op, x->entries, x->bytes, 0);
     return err;
 }

@@ -261,22 +261,24 @@ static int pack_inside(struct packing *p, int fd, int depth)
 
 int file_read_tree(struct operation *op)
 {
-    static struct packing p;
     const struct run *run = op->run;
     struct stat st;
+    struct packing *p = calloc(1, sizeof *p);
+    if (!p)
+        return ENOMEM;
     int fd = open(run->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (run->options & OPT_NOFOLLOW ? O_NOFOLLOW : 0));
     if (fd < 0 || fstat(fd, &st))
         return errno;
     raise_descriptors();
-    p.op = op;
-    p.device = st.st_dev;
-    int err = pack_inside(&p, fd, 0);
+    p->op = op;
+    p->device = st.st_dev;
+    int err = pack_inside(p, fd, 0);
     if (!err)
-        err = put(&p, NULL, 2 * TAR_BLOCK);
+        err = put(p, NULL, 2 * TAR_BLOCK);
     if (!err)
-        err = flush(&p);
+        err = flush(p);
     if (err)
-        (void)write_all(op->ends->err, p.entry.path, strlen(p.entry.path));
-    result_tree(op, p.entries, p.bytes, p.left_out);
+        (void)write_all(op->ends->err, p->entry.path, strlen(p->entry.path));
+    result_tree(op, p->entries, p->bytes, p->left_out);
     return err;
 }

@@ -24,9 +24,13 @@ u64 now_us(void)
     return (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
 }
 
-/* One bit for each pid up to the kernel's largest: which were seen. Pages that no pid falls into cost nothing. */
+/* One bit for each pid up to the kernel's largest. Pages that no pid falls into cost nothing; but in gVisor, where two forked
+ * processes share what lies around the byte that one of them writes, all of it is copied, so that nothing large is there before it
+ * is needed. */
 enum { PID_LIMIT = 1 << 22 };
-static u8 seen[PID_LIMIT / 8];
+static struct marks {
+    u8 seen[PID_LIMIT / 8], stopped[PID_LIMIT / 8], chased[PID_LIMIT / 8];
+} *marks;
 
 static int mark(u8 *bits, pid_t pid)
 {
@@ -66,7 +70,6 @@ static pid_t number(const char *text)
     return *text ? -1 : n;
 }
 
-static u8 stopped[PID_LIMIT / 8], chased[PID_LIMIT / 8];
 static int stop_signal; /* while it is set, what is found gets it at once */
 
 struct facts {
@@ -102,7 +105,7 @@ static int read_facts(pid_t pid, struct facts *facts)
 static void stop(pid_t pid)
 {
     struct facts facts;
-    if (!mark(stopped, pid))
+    if (!mark(marks->stopped, pid))
         return;
     if (!read_facts(pid, &facts) && facts.group > 1 && facts.group != getpgrp())
         kill(-facts.group, stop_signal);
@@ -124,7 +127,7 @@ static int read_children(const char *path, struct pids *found, int (*skip)(pid_t
                 pid = pid * 10 + (text[i] - '0');
                 continue;
             }
-            if (pid && !(skip && skip(pid)) && mark(seen, pid)) {
+            if (pid && !(skip && skip(pid)) && mark(marks->seen, pid)) {
                 if (stop_signal)
                     stop(pid);
                 add(found, pid);
@@ -187,8 +190,8 @@ static int find_by_parent(struct pids *found, int (*skip)(pid_t))
         before = found->count;
         for (u32 i = 0; i < parents.count && i < all.count; i++) {
             pid_t parent = parents.list[i];
-            int ours = parent == self || (parent < PID_LIMIT && seen[parent >> 3] & 1 << (parent & 7));
-            if (ours && !(skip && skip(all.list[i])) && mark(seen, all.list[i])) {
+            int ours = parent == self || (parent < PID_LIMIT && marks->seen[parent >> 3] & 1 << (parent & 7));
+            if (ours && !(skip && skip(all.list[i])) && mark(marks->seen, all.list[i])) {
                 if (stop_signal)
                     stop(all.list[i]);
                 add(found, all.list[i]);
@@ -202,15 +205,17 @@ static int find_by_parent(struct pids *found, int (*skip)(pid_t))
 
 static int find(struct pids *found, int (*skip)(pid_t))
 {
+    if (!marks)
+        marks = calloc(1, sizeof *marks);
     found->count = 0;
-    if (proc_fd < 0)
+    if (proc_fd < 0 || !marks)
         return -1;
     int told = children_of(getpid(), found, skip);
     for (u32 i = 0; !told && i < found->count; i++)
         children_of(found->list[i], found, skip);
     if (told)
         told = find_by_parent(found, skip);
-    unmark(seen, found);
+    unmark(marks->seen, found);
     return told;
 }
 
@@ -237,15 +242,16 @@ static u32 chase(int signal, int (*skip)(pid_t))
         before = all.count;
         find(&found, skip);
         for (u32 i = 0; i < found.count; i++)
-            if (mark(chased, found.list[i]))
+            if (mark(marks->chased, found.list[i]))
                 add(&all, found.list[i]);
     }
     stop_signal = 0;
-    unmark(chased, &all);
-    unmark(stopped, &all);
-    u32 count = all.count;
+    if (marks) {
+        unmark(marks->chased, &all);
+        unmark(marks->stopped, &all);
+    }
     free(all.list);
-    return count;
+    return all.count;
 }
 
 u32 tree_kill(int (*skip)(pid_t))

@@ -236,7 +236,7 @@ static _Noreturn void init(int complaint)
     if (program == 0)
         run_program(complaint);
     check(syscall(SYS_close_range, 0u, ~0u, 0u), "close", "descriptors"); /* their ends must be seen when the monitor's end */
-    reap_until(program);
+    reap_until(program, false);
 }
 
 /* The last words, or where they tell of it the end of the guest's kernel, behind which comes a page of numbers. */

@@ -20,11 +20,13 @@ SH_ENV = (b"PATH=/usr/local/bin:/usr/bin:/bin",)
 class Guest:
     """One guest process, unisolated. Frames that arrive are sorted by stream; data is gathered by stream and pipe."""
 
-    def __init__(self, binary: Path, *, life_ms: int = 0, fingerprint: bool = False, ahead: bool = False) -> None:
+    def __init__(
+        self, binary: Path, *words: str, life_ms: int = 0, fingerprint: bool = False, ahead: bool = False
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [str(binary), "guest", str(theirs.fileno()), "unisolated"], pass_fds=(theirs.fileno(),)
+                [str(binary), "guest", str(theirs.fileno()), "unisolated", *words], pass_fds=(theirs.fileno(),)
             )
         self.socket = ours
         self.decoder = FrameDecoder("guest")

@@ -58,6 +58,20 @@ def test_a_sandbox_that_waits_has_one_for_its_first_command(binary: Path) -> Non
         assert waiting.out(stream) != b"%d\n" % found[0]
 
 
+def test_where_processes_are_dear_none_is_made_beside_a_command(binary: Path) -> None:
+    """Told so, it makes one for a sandbox that waits, and none later: the running command would pay for the fork."""
+    with Guest(binary, "no-spare", ahead=True) as dear:
+        until = time.monotonic() + 10
+        while len(found := _children(dear)) != 1:
+            assert time.monotonic() < until, f"children {found}, not one spare"
+            time.sleep(0.005)
+        for _ in range(4):
+            stream = dear.shell("sleep 0.05; echo $PPID")
+            assert dear.end(stream).code == 0
+            above = int(dear.out(stream))
+            assert set(_children(dear)) <= {above}, "another process than the command's own supervisor"
+
+
 def test_commands_of_other_shapes_pass_the_spare_by(guest_process: Guest) -> None:
     """stdin, a merged stderr and a message of several frames are served beside it."""
     spare = _with_spare(guest_process)

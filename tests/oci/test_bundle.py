@@ -63,16 +63,16 @@ def test_no_mount_of_a_sandbox_shows_the_host_writable() -> None:
 
 def test_a_kernel_of_its_own_gets_what_another_needs_not() -> None:
     """runsc: the channel as standard input, no filter (it is too long for it), /tmp from the layer; the guest is told
-    the limit on processes.
+    the limit on processes, and to make none ahead.
     """
     made = config(make="runsc")
-    assert made["process"]["args"] == [GUEST, "guest", "0"]
+    assert made["process"]["args"] == [GUEST, "guest", "0", "no-spare"]
     assert "seccomp" not in made["linux"]
     bound = {mount["destination"]: mount["source"] for mount in made["mounts"] if mount["type"] == "bind"}
     assert bound["/tmp"] == "/mnt/rootfs/tmp"
     spec = SandboxSpec(id="box", template="t", limits=Limits(processes=10))
     limited = bundle_config(spec, "/mnt", None, [], CONFINED, MAKES["runsc"], proof=True)
-    assert limited["process"]["args"] == [GUEST, "guest", "0", "proof", "processes", "26"]
+    assert limited["process"]["args"] == [GUEST, "guest", "0", "proof", "no-spare", "processes", "26"]
     assert config()["process"]["args"] == [GUEST, "guest", "3"]
 
 

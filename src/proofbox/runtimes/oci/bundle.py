@@ -124,12 +124,12 @@ def _parts(below: Sequence[Below], number: int) -> Iterator[str]:
 
 
 def command(sandbox: Placed, channel: int, status: int) -> list[str]:
-    """What is run on the host: our preparation (guest/ocienter.h), and after it the OCI runtime in the foreground."""
+    """What is run on the host: our preparation (guest/ocienter.h), and after it the OCI runtime."""
     seen, spec, template, make = stage(), sandbox.spec, sandbox.template, sandbox.program.make
     words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
     words += ["at", str(make.channel), "ids", str(sandbox.base)]
     if make.own_kernel:
-        words += ["directory", TMP]
+        words += ["directory", TMP, "detaches", "yes"]
     if sandbox.namespace >= 0:
         words += ["userns", str(sandbox.namespace)]
     words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]

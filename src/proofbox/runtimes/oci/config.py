@@ -75,8 +75,10 @@ def bundle_config(
 def _words(spec: SandboxSpec, make: Make, proof: bool) -> list[str]:
     """What the guest is told besides. A control group outside cannot refuse gVisor a process without ending it."""
     words = ["proof"] if proof else []
-    if make.own_kernel and spec.limits.processes is not None:
-        words += ["processes", str(spec.limits.processes + PROCESS_RESERVE)]
+    if make.own_kernel:
+        words.append("no-spare")
+        if spec.limits.processes is not None:
+            words += ["processes", str(spec.limits.processes + PROCESS_RESERVE)]
     return words
 
 
