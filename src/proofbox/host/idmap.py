@@ -14,6 +14,7 @@ from typing import Final
 
 from proofbox.host.subids import Extent, Lent, NotLent, lent_ids, make_namespace, run_inside
 from proofbox.kit import tree
+from proofbox.kit.forked import OfProcess
 
 RANGE: Final = 65_536
 LOWEST: Final = 0x2000_0000
@@ -84,26 +85,18 @@ class Ids:
 
 @dataclass(slots=True)
 class _Process:
-    """What belongs to this process and not to a fork of it: a launcher counts on having its namespace for itself."""
+    """A launcher counts on having its process's namespace for itself."""
 
     found: Ids | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_process = _Process()
-
-
-def _forked() -> None:
-    global _process  # noqa: PLW0603 - the one place that knows of forks
-    _process = _Process()
-
-
-os.register_at_fork(after_in_child=_forked)
+_mine: Final = OfProcess(_Process)
 
 
 def find_ids() -> Ids:
     """What this process may map, found out once. Blocks for some milliseconds then: call it in a thread."""
-    mine = _process
+    mine = _mine()
     with mine.lock:
         if mine.found is None:
             mine.found = _find()

@@ -16,15 +16,17 @@ import socket
 import struct
 import subprocess
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import takewhile
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
 from proofbox.errors import CreateFailed
 from proofbox.host.idmap import Ids, find_ids
 from proofbox.kit.binary import guest_path
+from proofbox.kit.forked import OfProcess
 
 log = logging.getLogger("proofbox.host")
 
@@ -59,9 +61,29 @@ class Released(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Written:
-    """One sandbox's layer, frozen, or a copy of a live one's in memory. It is let go when all who ``hold`` it have let
-    go; then its memory is free.
+class Held:
+    """What is let go when all who ``hold`` it have let go, its maker among them."""
+
+    _users: int = field(default=1, init=False)
+
+    def hold(self) -> Self:
+        """One more user; itself."""
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """One user less. Returns at once; what the last one lets go is removed in the background."""
+        self._users -= 1
+        if not self._users:
+            self._let_go()
+
+    @abstractmethod
+    def _let_go(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Written(Held):
+    """One sandbox's layer, frozen, or a copy of a live one's in memory, which is free when it is let go.
 
     ``base`` is what the owners in it count from, as this process, or root of its user namespace, sees them.
     """
@@ -71,19 +93,10 @@ class Written:
     left_out: LeftOut = field(default_factory=LeftOut)
     flat: Released | None = None
     """One layer that holds what this and all below it do, let go with it."""
-    _users: int = 1
     _slot: tuple[Keeper, int] | None = None
     _attaching: threading.Lock = field(default_factory=threading.Lock)
 
-    def hold(self) -> None:
-        """One more user."""
-        self._users += 1
-
-    def release(self) -> None:
-        """One user less. Returns at once; what is let go is freed in the background."""
-        self._users -= 1
-        if self._users:
-            return
+    def _let_go(self) -> None:
         if self.flat is not None:
             self.flat.release()
         if self._slot is not None:
@@ -188,22 +201,14 @@ class Keeper:
 
 @dataclass(slots=True)
 class _Process:
-    """What belongs to this process and not to a fork of it."""
+    """What holds layers, and lets go of them."""
 
-    pid: int = field(default_factory=os.getpid)
     keeper: Keeper | None = None
     background: queue.SimpleQueue[Callable[[], object]] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_process = _Process()
-
-
-def _mine() -> _Process:
-    global _process  # noqa: PLW0603 - the one place that knows of forks
-    if _process.pid != os.getpid():
-        _process = _Process()
-    return _process
+_mine: Final = OfProcess(_Process)
 
 
 def can_stack() -> bool:

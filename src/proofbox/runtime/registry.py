@@ -24,6 +24,7 @@ import anyio.to_thread
 from proofbox.errors import InvalidInput, Refused
 from proofbox.host.owner import Owner
 from proofbox.host.remedies import NO_THREAD, explain
+from proofbox.kit.forked import OfProcess
 from proofbox.model.spec import LEVELS, Level
 from proofbox.runtime import kept
 from proofbox.runtime.contract import CanRecall, Missing, Probe, Runtime
@@ -52,23 +53,15 @@ _explicit: Final[dict[str, Factory]] = {}
 
 @dataclass(slots=True)
 class _Process:
-    """What belongs to this process and not to a fork of it."""
+    """What it has found and made."""
 
-    pid: int = field(default_factory=os.getpid)
     owner: Owner | None = None
     runtimes: dict[str, Runtime] = field(default_factory=dict)
     probes: dict[str, Probe] = field(default_factory=dict)
 
 
-_process = _Process()
-
-
-def _mine() -> _Process:
-    global _process  # noqa: PLW0603 - the one place that knows of forks
-    if _process.pid != os.getpid():
-        # A fork: the parent's sandboxes, launcher and record are not ours to touch.
-        _process = _Process()
-    return _process
+_mine: Final = OfProcess(_Process)
+"""A fork has sandboxes, launchers and a record of its own."""
 
 
 def owner() -> Owner:
@@ -76,7 +69,7 @@ def owner() -> Owner:
     mine = _mine()
     if mine.owner is None:
         mine.owner = Owner.register()
-        atexit.register(_forget, mine.owner, mine.pid)
+        atexit.register(_forget, mine.owner, os.getpid())
     return mine.owner
 
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from proofbox.errors import ProofboxError, StoreFailed
 from proofbox.host.copies import Purpose, copy_layer, directory, prune_layer
 from proofbox.host.home import private_directory, sweep_workshops, workshop
-from proofbox.host.layers import LeftOut, Released, Written, discard, in_background
+from proofbox.host.layers import Held, LeftOut, Released, Written, discard, in_background
 from proofbox.kit.loop import Background
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
@@ -29,25 +29,16 @@ DEPTH_LONG = 16
 
 
 @dataclass(slots=True, eq=False)
-class Captured:
-    """A copy of layers on disk, removed when all who ``hold`` it have let go, or swept after this process."""
+class Captured(Held):
+    """A copy of layers on disk, removed when it is let go, or swept after this process."""
 
     directory: Path
     left_out: LeftOut
     _workshop: ExitStack
     flat: Released | None = None
     """As in ``Written``."""
-    _users: int = 1
 
-    def hold(self) -> None:
-        """One more user."""
-        self._users += 1
-
-    def release(self) -> None:
-        """One user less. Returns at once; what is let go is removed in the background."""
-        self._users -= 1
-        if self._users:
-            return
+    def _let_go(self) -> None:
         if self.flat is not None:
             self.flat.release()
         in_background(self._workshop.close)
@@ -90,23 +81,14 @@ class Flattening:
 
 
 @dataclass(slots=True, eq=False)
-class Stack:
+class Stack(Held):
     """Layers, the first one on top. A user holds the stack, the stack holds its layers."""
 
     layers: tuple[Written | Captured, ...] = ()
-    _users: int = 1
 
-    def hold(self) -> Stack:
-        """One more user; itself."""
-        self._users += 1
-        return self
-
-    def release(self) -> None:
-        """One user less; the last one lets go of the layers."""
-        self._users -= 1
-        if not self._users:
-            for layer in self.layers:
-                layer.release()
+    def _let_go(self) -> None:
+        for layer in self.layers:
+            layer.release()
 
     def over(self, layer: Written | Captured) -> Stack:
         """A new one with this layer on top, which it owns."""
