@@ -122,6 +122,16 @@ async def test_a_machine_of_a_size_boots_once(
     assert len(set(told)) == len(told) == 6
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+async def test_what_is_closed_to_its_user_keeps_no_image_from_being_made(machines: Host, template: Template) -> None:
+    """The host's secrets are not in it, and all the rest is."""
+    async with machines.open_sandbox(template, limits=SMALL, volumes=(Volume("/etc", "/data"),)) as box:
+        seen = (await box.run(["ls", "-A", "/data"])).stdout.split()
+    open_to_us = {each.name for each in Path("/etc").iterdir() if each.is_symlink() or os.access(each, os.R_OK)}
+    assert "shadow" not in open_to_us
+    assert {*seen} == open_to_us
+
+
 async def test_the_usual_machine_serves_where_qemu_has_no_small_one(
     machines: Host, template: Template, monkeypatch: pytest.MonkeyPatch
 ) -> None:

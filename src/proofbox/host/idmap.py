@@ -69,6 +69,11 @@ class Ids:
             return uid, gid
         return (0, 0) if self.lent is None else (Lent.number(self.lent.uids, uid), Lent.number(self.lent.gids, gid))
 
+    def has(self, uid: int) -> bool:
+        """Whether root of the sandboxes' ids may do anything with what belongs to that user of the host."""
+        lent = () if self.lent is None else self.lent.uids
+        return self.uid in (0, uid) or any(0 <= uid - extent.first < extent.count for extent in lent)
+
     def own(self, path: Path, uid: int) -> None:
         """Gives a file to a user as sandboxes see it; with one id there is none to give it to. Raises ``OSError``."""
         if self.uid == 0:

@@ -10,6 +10,7 @@ Removed by the template store's collector with the template. A machine that has 
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Final
 
 from proofbox.errors import CreateFailed, Refused
 from proofbox.host.home import MACHINES, data_home, locked, private_directory, workshop
+from proofbox.host.idmap import Ids, find_ids
 from proofbox.host.layers import helper_ids
 from proofbox.kit.binary import find_program, guest_path
 from proofbox.kit.durable import sync_directory
@@ -24,6 +26,8 @@ from proofbox.model.template import Template
 
 PROGRAM: Final = "mkfs.erofs"
 REMEDY: Final = "apt install erofs-utils"
+_NONE_SHARED: Final = "-x2147483647"
+"""Each file has its attributes for itself: to find those that many share, it looks into what is to be left out too."""
 _UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -58,14 +62,17 @@ def template_image(template: Template) -> Path:
 def make_image(path: Path, sources: Sequence[str]) -> None:
     """Makes ``path``, in which each source is a directory or file of its number. It is whole, or not there.
 
-    Owners are those that a sandbox of this user sees. Blocks; raises as ``template_image``.
+    Owners are those that a sandbox of this user sees. What is closed to this user and all ids that are lent to it, as
+    some of the host's ``/usr`` may be, is left out. Blocks; raises as ``template_image``.
     """
     program = find_maker()
     try:
         with workshop(private_directory(data_home()) / "making") as place:
             stage, made = place / "stage", place / "image"
             stage.mkdir()
-            _run(stage, sources, [program, "--quiet", f"-U{_UUID}", str(made), str(stage)])
+            closed = [f"{number}/{path}" for number, source in enumerate(sources) for path in _closed(source)]
+            without = [_NONE_SHARED, *(f"--exclude-path={path}" for path in closed)] if closed else []
+            _run(stage, sources, [program, "--quiet", f"-U{_UUID}", *without, str(made), str(stage)])
             made.chmod(0o444)  # who runs the machine is another user
             with made.open("rb") as image:
                 os.fsync(image.fileno())
@@ -73,6 +80,24 @@ def make_image(path: Path, sources: Sequence[str]) -> None:
         sync_directory(path.parent)
     except OSError as error:
         raise CreateFailed(f"image {path}: {error}; is the file system full?", "image") from error
+
+
+def _closed(source: str) -> list[str]:
+    """What of a directory nobody may look into who has our ids, by its path in there."""
+    ids, found = find_ids(), list[str]()
+    if os.geteuid() == 0:
+        return found
+    for directory, below, files in os.walk(source):
+        inside = [os.path.join(directory, name) for name in (*below, *files)]
+        found += [path for path in inside if _is_closed(path, ids)]
+    return [os.path.relpath(path, source) for path in found]
+
+
+def _is_closed(path: str, ids: Ids) -> bool:
+    status = os.lstat(path)
+    wanted = os.R_OK | os.X_OK if stat.S_ISDIR(status.st_mode) else os.R_OK
+    looked_into = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    return looked_into and not ids.has(status.st_uid) and not os.access(path, wanted, effective_ids=True)
 
 
 def _run(stage: Path, sources: Sequence[str], words: Sequence[str]) -> None:
