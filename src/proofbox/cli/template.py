@@ -157,6 +157,8 @@ def _tell(made: Template) -> None:
 def _what(found: Template) -> str:
     facts = found.facts
     parts = [facts[key] for key in ("id", "distribution", "version", "version_id", "source") if key in facts]
+    if "snapshot_of" in facts:
+        parts.append(f"snapshot of sandbox {facts['snapshot_of']}")
     if "packages" in facts:
         parts.append(f"{facts['packages']} packages")
     return " ".join(parts)
