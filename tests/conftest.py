@@ -33,6 +33,17 @@ async def open_host(name: str) -> AsyncIterator[Host]:
     await found.aclose()
 
 
+@asynccontextmanager
+async def best_host() -> AsyncIterator[Host]:
+    """Real isolation where this host has it; else the process runtime, which shows what does not need isolation."""
+    try:
+        host = await Host.local()
+    except Refused:
+        host = await Host.local("process", "none", allow_unisolated=True)
+    yield host
+    await host.aclose()
+
+
 @pytest.fixture
 def own_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where unclean starts are put on record by this test, and not where the user's own are."""
@@ -42,13 +53,9 @@ def own_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 async def host(anyio_backend: str) -> AsyncIterator[Host]:
-    """Real isolation where this host has it; else the process runtime, which shows what does not need isolation."""
-    try:
-        host = await Host.local()
-    except Refused:
-        host = await Host.local("process", "none", allow_unisolated=True)
-    yield host
-    await host.aclose()
+    """As ``best_host``."""
+    async with best_host() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

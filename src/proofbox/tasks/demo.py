@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from proofbox.model.limits import MIB, LimitKind, Limits
+from proofbox.model.limits import MIB, FiredKind, LimitKind, Limits
+from proofbox.model.spec import LEVELS, Level
 from proofbox.model.task import Candidate, FunctionTests, Task
 from proofbox.model.verdict import Ending
 
@@ -40,13 +41,18 @@ TASK: Final = Task(
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """One candidate. ``does`` is a line for a person; ``ending`` what the verdict must be, ``limit`` which limit."""
+    """One candidate. ``does`` is a line for a person; ``ending`` what the verdict must be, ``limit`` which limit.
+
+    ``sooner``: another limit that may be met before it where sandboxes have a kernel of their own: programs are slower
+    there, and processes take more memory.
+    """
 
     name: str
     does: str
     completion: str
     ending: Ending
     limit: LimitKind | None = None
+    sooner: LimitKind | None = None
 
     @property
     def candidate(self) -> Candidate:
@@ -56,6 +62,12 @@ class Demo:
         """The task under a name of its own, with those of its limits that this host enforces."""
         limits = {kind: getattr(TASK.limits, kind) for kind in TASK.limits.asked() if kind in enforced}
         return msgspec.structs.replace(TASK, id=f"demo/{self.name}", limits=Limits(**limits))
+
+    def ends_so(self, ending: Ending, limit: FiredKind | None, level: Level) -> bool:
+        """Whether that is how it has to end at that level."""
+        own_kernel = LEVELS.index(level) >= LEVELS.index("user-kernel")
+        sooner = own_kernel and limit is not None and limit == self.sooner
+        return ending == self.ending and (limit == self.limit or sooner)
 
     def can_be_shown(self, enforced: Collection[LimitKind]) -> bool:
         """Its limit is enforced here; without that it would be told apart less exactly, or harm the host.
@@ -82,13 +94,21 @@ DEMOS: Final = (
     Demo("sleep", "sleeps", "    import time\n    time.sleep(3600)\n", "limit", "command_wall"),
     Demo("crash", "crashes its interpreter", "    import ctypes\n    ctypes.string_at(0)\n", "failed"),
     Demo("recursion", "calls itself without end", "    return running_max(numbers)\n", "failed"),
-    Demo("memory", "takes all memory", "    return [bytearray(1 << 20) for _ in range(4096)]\n", "limit", "memory"),
+    Demo(
+        "memory",
+        "takes all memory",
+        "    return [bytearray(1 << 20) for _ in range(4096)]\n",
+        "limit",
+        "memory",
+        sooner="command_wall",
+    ),
     Demo(
         "forks",
         "starts processes without end",
         "    import os, time\n    while True:\n        if os.fork() == 0:\n            time.sleep(3600)\n",
         "limit",
         "processes",
+        sooner="memory",
     ),
     Demo(
         "flood",
