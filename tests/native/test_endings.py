@@ -37,9 +37,13 @@ def spec(**more: Any) -> SandboxSpec:
 
 
 def launched(launcher: int) -> list[int]:
-    """The launcher's children that are sandboxes, not blanks that wait to become one, and not who mounts for one."""
+    """The launcher's children that are sandboxes, not blanks that wait to become one (the latest may still have the
+    launcher's name), and not who mounts for one.
+    """
     found = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [int(pid) for pid in found if name_of(pid) not in ("proofbox-blank", "proofbox-mounts", "")]
+    return [
+        int(pid) for pid in found if name_of(pid) not in ("proofbox-launch", "proofbox-blank", "proofbox-mounts", "")
+    ]
 
 
 def name_of(pid: str) -> str:
