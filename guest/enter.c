@@ -31,14 +31,6 @@ void check(long result, const char *step, const char *what)
         fail(step, what);
 }
 
-void write_file(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    check(fd, "open", path);
-    check(write(fd, text, strlen(text)), "write", path);
-    close(fd);
-}
-
 void die_with_parent(void)
 {
     check(prctl(PR_SET_PDEATHSIG, SIGKILL), "set parent death signal", "");

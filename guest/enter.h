@@ -14,7 +14,6 @@ extern int enter_channel;
 _Noreturn void fail(const char *step, const char *what);
 /* The same, if `result` is negative. */
 void check(long result, const char *step, const char *what);
-void write_file(const char *path, const char *text);
 
 /* Ends us with our parent from here on. It forgets that when credentials change. */
 void die_with_parent(void);

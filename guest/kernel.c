@@ -1,11 +1,10 @@
 #include "kernel.h"
 
+#include "control.h"
 #include "tree.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -76,10 +75,5 @@ const char *kernel_lacks(void)
 
 int kernel_limit_processes(const char *count)
 {
-    int fd = open("/sys/fs/cgroup/pids/pids.max", O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    int failed = write(fd, count, strlen(count)) < 0 ? -1 : 0;
-    close(fd);
-    return failed;
+    return control_write("/sys/fs/cgroup/pids/pids.max", count) ? 0 : -1;
 }

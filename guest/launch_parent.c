@@ -1,5 +1,6 @@
 /* The launcher's half of a start: clone and ids for a blank; template layers, control groups and release for a request.
  * It never waits for the child. */
+#include "control.h"
 #include "group.h"
 #include "launch.h"
 
@@ -24,31 +25,18 @@ static bool failed(char error[256], const char *step, const char *what)
     return false;
 }
 
-/* One write(2): the kernel's control files take a value whole or not at all. */
-static bool put(const char *path, const char *value, size_t size)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t done = write(fd, value, size);
-    int why = errno;
-    close(fd);
-    errno = done < 0 ? why : EIO;
-    return done == (ssize_t)size;
-}
-
-static bool put_of(pid_t pid, const char *name, const char *value, size_t size)
+static bool put_of(pid_t pid, const char *name, const char *value)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    return put(path, value, size);
+    return control_write(path, value);
 }
 
 static bool write_maps(struct blank *out, const char *uids, const char *gids)
 {
-    if (!put_of(out->pid, "uid_map", uids, strlen(uids)))
+    if (!put_of(out->pid, "uid_map", uids))
         return failed(out->error, "write uid_map", uids);
-    if (!put_of(out->pid, "gid_map", gids, strlen(gids)))
+    if (!put_of(out->pid, "gid_map", gids))
         return failed(out->error, "write gid_map", gids);
     return true;
 }
@@ -64,7 +52,7 @@ static bool write_ids(const struct launch_setup *setup, struct blank *out)
         return write_maps(out, uids, uids);
     }
     /* The kernel wants this before an unprivileged gid map: dropping a group must not widen what a user may read. */
-    if (!put_of(out->pid, "setgroups", "deny", 4))
+    if (!put_of(out->pid, "setgroups", "deny"))
         return failed(out->error, "write setgroups", NULL);
     snprintf(uids, sizeof uids, "0 %u 1", setup->uid);
     snprintf(gids, sizeof gids, "0 %u 1", setup->gid);
@@ -177,7 +165,7 @@ static bool make_groups(const struct launch_request *request, struct blank *out,
             done = done || (parent_of(path) == strlen(joined[i]) && memcmp(path, joined[i], parent_of(path)) == 0);
         if (!*value && !done && !join_add(joins, out, path))
             return false;
-        if (*value && !put(path, value, strlen(value)))
+        if (*value && !control_write(path, value))
             return failed(out->error, "write cgroup", path);
     }
     return true;

@@ -5,6 +5,7 @@
  */
 #include "ocienter.h"
 
+#include "control.h"
 #include "enter.h"
 #include "frame.h"
 #include "handover.h"
@@ -136,9 +137,9 @@ static int id_map(long first)
     }
     snprintf(map, sizeof map, "%ld %ld %d", first, plan.ids, RANGE);
     snprintf(path, sizeof path, "/proc/%d/uid_map", holder);
-    write_file(path, map);
+    check(control_write(path, map) ? 0 : -1, "write", path);
     snprintf(path, sizeof path, "/proc/%d/gid_map", holder);
-    write_file(path, map);
+    check(control_write(path, map) ? 0 : -1, "write", path);
     snprintf(path, sizeof path, "/proc/%d/ns/user", holder);
     int space = open(path, O_RDONLY | O_CLOEXEC);
     check(space, "open user namespace", "");

@@ -1,7 +1,8 @@
 #include "userns.h"
 
+#include "control.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <sched.h>
 #include <stdio.h>
@@ -9,25 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool put(const char *path, const char *text)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bool done = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    int why = errno;
-    close(fd);
-    errno = why;
-    return done;
-}
-
 static bool alone(void)
 {
     char uids[64], gids[64];
     snprintf(uids, sizeof uids, "0 %u 1", (unsigned)geteuid());
     snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getegid());
-    return unshare(CLONE_NEWUSER) == 0 && put("/proc/self/setgroups", "deny") && put("/proc/self/uid_map", uids) &&
-           put("/proc/self/gid_map", gids);
+    return unshare(CLONE_NEWUSER) == 0 && control_write("/proc/self/setgroups", "deny") &&
+           control_write("/proc/self/uid_map", uids) && control_write("/proc/self/gid_map", gids);
 }
 
 int userns_main(int argc, char **argv)

@@ -1,5 +1,7 @@
 #include "vmusage.h"
 
+#include "control.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +11,8 @@
 void vmusage_prepare(void)
 {
     static const char *const controllers[] = {"+memory", "+pids", "+cpu"};
-    int control = open("/cgroup/cgroup.subtree_control", O_WRONLY | O_CLOEXEC);
     for (size_t i = 0; i < sizeof controllers / sizeof *controllers; i++)
-        (void)!write(control, controllers[i], strlen(controllers[i]));
-    if (control >= 0)
-        close(control);
+        (void)control_write("/cgroup/cgroup.subtree_control", controllers[i]);
 }
 
 /* The number behind `name` in a file of lines, or its first number where there is no name. */

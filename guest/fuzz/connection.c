@@ -1,6 +1,6 @@
 /* Feeds arbitrary bytes to the connection's parser and to the field parsers of every message, in pieces of arbitrary size.
  *
- * With clang: -fsanitize=fuzzer,address. With another compiler the main at the end mutates frames by itself. */
+ * With clang: -fsanitize=fuzzer,address. With another compiler frames are mutated as random.h says. */
 #include "../message.h"
 
 #include <assert.h>
@@ -75,15 +75,7 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 }
 
 #ifdef STANDALONE
-#include <time.h>
-
-static u64 state;
-
-static u32 random_number(void)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (u32)(state >> 33);
-}
+#include "random.h"
 
 static size_t put_frame(u8 *to, u8 type, u32 stream, u8 flags)
 {
@@ -102,24 +94,17 @@ static size_t put_frame(u8 *to, u8 type, u32 stream, u8 flags)
     return HEADER_SIZE + length;
 }
 
-/* connection SECONDS [SEED] */
-int main(int argc, char **argv)
+static void feed_one(void)
 {
     static u8 input[4096];
-    time_t until = time(NULL) + (argc > 1 ? atoi(argv[1]) : 5);
-    state = argc > 2 ? (u64)atoll(argv[2]) : (u64)time(NULL);
-    while (time(NULL) < until)
-        for (int round = 0; round < 2000; round++) {
-            size_t size = 1;
-            input[0] = (u8)random_number();
-            size += put_frame(input + size, MSG_HELLO, 0, 0);
-            for (u32 frames = random_number() % 8; frames; frames--)
-                size += put_frame(input + size, random_number() % 3 ? MSG_RUN : MSG_CONNECT, 1 + random_number() % 3,
-                                  random_number() % 4 ? 0 : FLAG_MORE);
-            for (u32 flips = random_number() % 6; flips; flips--)
-                input[random_number() % size] = (u8)random_number();
-            LLVMFuzzerTestOneInput(input, size - random_number() % (size / 4 + 1));
-        }
-    return 0;
+    size_t size = 1;
+    input[0] = (u8)random_number();
+    size += put_frame(input + size, MSG_HELLO, 0, 0);
+    for (u32 frames = random_number() % 8; frames; frames--)
+        size += put_frame(input + size, random_number() % 3 ? MSG_RUN : MSG_CONNECT, 1 + random_number() % 3,
+                          random_number() % 4 ? 0 : FLAG_MORE);
+    for (u32 flips = random_number() % 6; flips; flips--)
+        input[random_number() % size] = (u8)random_number();
+    LLVMFuzzerTestOneInput(input, size - random_number() % (size / 4 + 1));
 }
 #endif

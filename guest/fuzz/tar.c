@@ -1,6 +1,6 @@
 /* Feeds arbitrary bytes to the tar reader, in pieces of arbitrary size; what it takes is written and has to be read back the same.
  *
- * With clang: -fsanitize=fuzzer,address. With another compiler the main at the end mutates archives by itself. */
+ * With clang: -fsanitize=fuzzer,address. With another compiler archives are mutated as random.h says. */
 #include "../tar.h"
 
 #include <assert.h>
@@ -87,16 +87,9 @@ int LLVMFuzzerTestOneInput(const u8 *data, size_t size)
 }
 
 #ifdef STANDALONE
+#include "random.h"
+
 #include <stdio.h>
-#include <time.h>
-
-static u64 state;
-
-static u32 random_number(void)
-{
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (u32)(state >> 33);
-}
 
 static void random_text(char *to, size_t most)
 {
@@ -117,41 +110,34 @@ static void mend(u8 *block)
     block[155] = ' ';
 }
 
-/* tar SECONDS [SEED] */
-int main(int argc, char **argv)
+static void feed_one(void)
 {
     static u8 input[1 + 8 * (TAR_HEADER_MOST + 2 * TAR_BLOCK)];
     static struct tar_entry entry;
-    time_t until = time(NULL) + (argc > 1 ? atoi(argv[1]) : 5);
-    state = argc > 2 ? (u64)atoll(argv[2]) : (u64)time(NULL);
-    while (time(NULL) < until)
-        for (int round = 0; round < 500; round++) {
-            size_t size = 1;
-            input[0] = (u8)random_number();
-            for (u32 entries = 1 + random_number() % 6; entries; entries--) {
-                size_t start = size;
-                entry.type = (u8)('0' + random_number() % 7);
-                entry.mode = random_number() & 07777;
-                entry.uid = random_number() >> random_number() % 31;
-                entry.size = random_number() % 4 ? random_number() % 700 : (u64)random_number() << random_number() % 32;
-                entry.seconds = (int64_t)random_number() << random_number() % 20;
-                entry.seconds = random_number() % 2 ? entry.seconds : -entry.seconds;
-                entry.nanoseconds = random_number() % 2 ? random_number() % 1000000000 : 0;
-                random_text(entry.path, 4000);
-                random_text(entry.target, 4000);
-                size += tar_header(input + size, &entry);
-                for (u32 flips = random_number() % 4; flips; flips--)
-                    input[start + random_number() % (size - start)] = (u8)random_number();
-                for (size_t at = start; at < size; at += TAR_BLOCK)
-                    if (!memcmp(input + at + 257, "ustar", 5) && random_number() % 4)
-                        mend(input + at);
-                size_t content = (size_t)(entry.type == '0' && entry.size < 700 ? (entry.size + 511) / 512 * 512 : 0);
-                memset(input + size, 'x', content);
-                size += content;
-            }
-            memset(input + size, 0, 2 * TAR_BLOCK - 1);
-            LLVMFuzzerTestOneInput(input, size + (random_number() % 3 ? TAR_BLOCK : 0));
-        }
-    return 0;
+    size_t size = 1;
+    input[0] = (u8)random_number();
+    for (u32 entries = 1 + random_number() % 6; entries; entries--) {
+        size_t start = size;
+        entry.type = (u8)('0' + random_number() % 7);
+        entry.mode = random_number() & 07777;
+        entry.uid = random_number() >> random_number() % 31;
+        entry.size = random_number() % 4 ? random_number() % 700 : (u64)random_number() << random_number() % 32;
+        entry.seconds = (int64_t)random_number() << random_number() % 20;
+        entry.seconds = random_number() % 2 ? entry.seconds : -entry.seconds;
+        entry.nanoseconds = random_number() % 2 ? random_number() % 1000000000 : 0;
+        random_text(entry.path, 4000);
+        random_text(entry.target, 4000);
+        size += tar_header(input + size, &entry);
+        for (u32 flips = random_number() % 4; flips; flips--)
+            input[start + random_number() % (size - start)] = (u8)random_number();
+        for (size_t at = start; at < size; at += TAR_BLOCK)
+            if (!memcmp(input + at + 257, "ustar", 5) && random_number() % 4)
+                mend(input + at);
+        size_t content = (size_t)(entry.type == '0' && entry.size < 700 ? (entry.size + 511) / 512 * 512 : 0);
+        memset(input + size, 'x', content);
+        size += content;
+    }
+    memset(input + size, 0, 2 * TAR_BLOCK - 1);
+    LLVMFuzzerTestOneInput(input, size + (random_number() % 3 ? TAR_BLOCK : 0));
 }
 #endif
