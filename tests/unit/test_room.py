@@ -56,6 +56,8 @@ def test_each_limit_is_compared_with_what_a_sandbox_takes(host: Path) -> None:
     assert (of["open files of this machine"].used, of["open files of this machine"].holds) == (1000, 100)
     assert of["process ids"].holds == (32768 - 300) // 5
     assert of["threads of this machine"].holds == 40
+    made = found(host, Takes(tasks=3, per_command=2, starting=4))
+    assert made["process ids"].used == of["process ids"].used + room.AT_ONCE * 4  # of those that are in the making
     assert (of["net namespaces"].limit, of["net namespaces"].each) == (70, 2)
     assert of["net namespaces"].used >= 1
     assert "time namespaces" not in of

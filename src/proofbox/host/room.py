@@ -14,8 +14,10 @@ from proofbox.host.cgroup import own_groups
 from proofbox.host.memory import free_memory
 from proofbox.model.limits import MIB
 
-MAKING: Final = 160
-"""Descriptors that are wanted beside those of the sandboxes: five for each of 32 that may be in the making."""
+AT_ONCE: Final = 32
+"""Sandboxes that may be in the making."""
+MAKING: Final = 5 * AT_ONCE
+"""Descriptors that are wanted for that, beside those of the sandboxes."""
 UNLIMITED: Final = 1 << 62
 
 
@@ -25,7 +27,7 @@ class Takes:
 
     files       descriptors of this process
     all_files   open files of the whole machine
-    tasks       processes and threads; ``per_command`` of them for each command that runs
+    tasks       processes and threads; ``per_command`` more for the command, and ``starting`` more while it is made
     namespaces  of each kind, where it is not one
     memory      bytes, idle
     watches     inotify instances of its user here, if one program in it watches files
@@ -36,6 +38,7 @@ class Takes:
     all_files: int = 48
     tasks: int = 4
     per_command: int = 2
+    starting: int = 0
     namespaces: tuple[tuple[str, int], ...] = tuple((kind, 1) for kind in NAMESPACES)
     memory: int = MIB
     watches: int = 1
@@ -122,25 +125,25 @@ def _tasks(takes: Takes, root: Path) -> list[Room]:
     each = takes.tasks + takes.per_command
     load = _words(root / "proc/loadavg")
     running = int(load[3].partition("/")[2]) if len(load) > 3 else 0
+    making = AT_ONCE * takes.starting
     found = []
     for name in ("pid_max", "threads-max"):
         most = _number(root / "proc/sys/kernel" / name)
         if most is not None:
             what = "process ids" if name == "pid_max" else "threads of this machine"
             remedy = f"sysctl -w kernel.{name}={{}}"
-            found.append(Room(what=what, limit=most, used=running, each=each, remedy=remedy))
+            found.append(Room(what=what, limit=most, used=running + making, each=each, remedy=remedy))
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() != 0 and soft != resource.RLIM_INFINITY:
         remedy = "as root: ulimit -u {} (LimitNPROC= at systemd, /etc/security/limits.conf)"
-        used = _tasks_of(os.geteuid())
+        used = _tasks_of(os.geteuid()) + making
         found.append(Room(what="processes of this user", limit=soft, used=used, each=each, remedy=remedy))
     for group in own_groups("pids"):
         most, counted = _number(group / "pids.max"), _number(group / "pids.current")
         if most is not None and counted is not None:
             remedy = "more of it: TasksMax= at systemd, --pids-limit at docker, pids.max={} there"
-            found.append(
-                Room(what=f"processes of the group {group}", limit=most, used=counted, each=each, remedy=remedy)
-            )
+            what = f"processes of the group {group}"
+            found.append(Room(what=what, limit=most, used=counted + making, each=each, remedy=remedy))
     return found
 
 

@@ -10,7 +10,7 @@ import random
 import secrets
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -206,7 +206,8 @@ def first_in_line(pids: Sequence[int]) -> Iterator[None]:
             yield
         return
     for pid in pids:
-        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
+        with suppress(ProcessLookupError):  # what started the sandbox ends about now
+            os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
     with _real_time(os.getpid(), 2):
         yield
 
@@ -252,7 +253,8 @@ def slow_disk(directory: Path, pids: Sequence[int]) -> Iterator[None]:
         rate = f"{os.major(device)}:{os.minor(device)} {SLOW_DISK}"
         (group / "blkio.throttle.read_bps_device").write_text(rate)
         for pid in pids:
-            (group / "cgroup.procs").write_text(str(pid))
+            with suppress(ProcessLookupError):  # what started the sandbox ends about now
+                (group / "cgroup.procs").write_text(str(pid))
         yield
     finally:
         _remove(group)

@@ -129,7 +129,9 @@ def command(sandbox: Placed, channel: int, status: int) -> list[str]:
     words = [str(guest_path()), "oci-enter", "channel", str(channel), "bundle", str(sandbox.directory), "stage", seen]
     words += ["at", str(make.channel), "ids", str(sandbox.base)]
     if make.own_kernel:
-        words += ["directory", TMP, "detaches", "yes"]
+        words += ["directory", TMP]
+    if make.detaches:
+        words += ["detaches", "yes"]
     if sandbox.namespace >= 0:
         words += ["userns", str(sandbox.namespace)]
     words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]

@@ -25,7 +25,7 @@ class Make:
     options: tuple[str, ...]
     run: tuple[str, ...]
     own_tasks: int
-    """Its own processes and threads, which count in the sandbox's group while it lives."""
+    """Its own processes and threads, which count in the sandbox's group while it starts, or for as long as it lives."""
     own_boot_id: bool
     """It mounts a file below /proc/sys, as runc does not."""
     package: str = ""
@@ -38,6 +38,11 @@ class Make:
         return self.level == "user-kernel"
 
     @property
+    def detaches(self) -> bool:
+        """It ends when the sandbox runs."""
+        return _DETACH in self.run
+
+    @property
     def channel(self) -> int:
         """The descriptor at which the guest finds its channel: old versions of runsc hand on no others than the
         standard ones, and runc copies those.
@@ -46,16 +51,17 @@ class Make:
 
 
 _PASSED: Final = ("--preserve-fds", "1")
+_DETACH: Final = "--detach"
+"""The program does not stay to wait for the sandbox's end: ours waits anyway, with a hundredth of the memory."""
 MAKES: Final[dict[str, Make]] = {
     # Groups are ours: crun must not make any, and runc takes read-only ones for a reason to leave them alone.
-    "crun": Make("container", ("--cgroup-manager=disabled",), ("--no-new-keyring", *_PASSED), 4, True, "crun"),
-    "runc": Make("container", ("--rootless=true",), ("--no-new-keyring", *_PASSED), 24, False, "runc"),
+    "crun": Make("container", ("--cgroup-manager=disabled",), (_DETACH, "--no-new-keyring", *_PASSED), 3, True, "crun"),
+    "runc": Make("container", ("--rootless=true",), (_DETACH, "--no-new-keyring", *_PASSED), 12, False, "runc"),
     # What is written goes to our layer, and not over it into a file or memory of its own. KVM comes last: it may hang.
-    # It detaches: the process that would wait is a fifth of what a sandbox's groups count, and ours waits anyway.
     "runsc": Make(
         "user-kernel",
         ("--ignore-cgroups", "--overlay2=none", "--file-access-mounts=exclusive"),
-        ("--detach",),
+        (_DETACH,),
         96,
         True,
         "runsc",
