@@ -26,6 +26,7 @@ async def test_each_demo_ends_as_it_says(demo: Demo, host: Host, verifier: Funct
     enforced: frozenset[LimitKind] = host.probe.enforces | {"output"}
     if not demo.can_be_shown(enforced):
         pytest.skip(f"nothing on this host enforces the limit {demo.limit}")
-    verdict = await verifier.judge(demo.task(enforced), demo.candidate)
+    task = demo.task(enforced, emulated=host.probe.facts.get("platform") == "tcg")
+    verdict = await verifier.judge(task, demo.candidate)
     kind = verdict.limit.kind if verdict.limit is not None else None
     assert demo.ends_so(verdict.ending, kind, host.level), (verdict.ending, kind, verdict.reason)

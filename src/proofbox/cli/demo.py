@@ -66,7 +66,8 @@ async def _judge(out: Path | None, given: dict[str, Any]) -> tuple[Report, list[
         FunctionVerifier(host, limits=config.limits) as verifier,
     ):
         shown = [one for one in DEMOS if one.can_be_shown(host.probe.enforces)]
-        tasks = [one.task(host.probe.enforces) for one in shown]
+        emulated = host.probe.facts.get("platform") == "tcg"
+        tasks = [one.task(host.probe.enforces, emulated=emulated) for one in shown]
         agent = SamplesAgent({task.id: [one.completion] for task, one in zip(tasks, shown, strict=True)})
         at_once = min(config.jobs, verifier.at_once)
         facts = await host_facts(host, tasks, config.limits, sandboxes=at_once)

@@ -63,6 +63,16 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 Outcome = Exited | Signaled | HitLimit | Killed | Lost
 
 
+def memory_hit(limit: int | None, peak: float | None, elapsed: float) -> HitLimit:
+    """The kernel ended something at that limit on memory, which is always the task's own doing.
+
+    A peak well above it counts more than what is limited (of a machine QEMU's own too), and is not told.
+    """
+    if limit and peak and peak > limit + limit / 64:
+        peak = None
+    return HitLimit(kind="memory", limit=float(limit or 0), used=peak, elapsed=elapsed, cause="task")
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What was used, read from outside. None where this host or runtime has no counter for it. Seconds and bytes."""
 

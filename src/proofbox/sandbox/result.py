@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from proofbox.errors import Busy, InvalidInput, OperationFailed, ProofboxError
 from proofbox.model.limits import Limits
-from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
+from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage, memory_hit
 from proofbox.sandbox.stream import Stream
 from proofbox.wire import frames, guest
 
@@ -98,9 +98,7 @@ def result_of(stream: Stream, limits: Limits, before: Usage | None, after: Usage
     outcome = _outcome(stream, end, limits, elapsed)
     if usage.oom_kills and outcome in (Signaled(signal.SIGKILL), Exited(KILLED_IN_SHELL)):
         peak = after.memory_peak if after is not None else None
-        outcome = HitLimit(
-            kind="memory", limit=float(limits.memory or 0), used=peak, elapsed=elapsed, cause="task", confirmed=True
-        )
+        outcome = memory_hit(limits.memory, peak, elapsed)
     stderr = stream.incoming.get(frames.STDERR)
     return CommandResult(
         outcome=outcome,

@@ -10,7 +10,7 @@ from typing import Final, assert_never
 from proofbox.errors import VerifierFailed
 from proofbox.model.blame import cause_of
 from proofbox.model.limits import FiredKind, Limits
-from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage
+from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage, memory_hit
 from proofbox.model.task import Task
 from proofbox.model.trace import recordable
 from proofbox.model.verdict import Verdict
@@ -115,8 +115,7 @@ def _limit(task: Task, evidence: Evidence) -> HitLimit | None:
     if isinstance(evidence.outcome, HitLimit):
         return evidence.outcome
     if usage.oom_kills:
-        memory = float(limits.memory or 0)
-        return HitLimit(kind="memory", limit=memory, used=usage.memory_peak, elapsed=elapsed, cause="task")
+        return memory_hit(limits.memory, usage.memory_peak, elapsed)
     if usage.process_denials:
         most = float(limits.processes or 0)
         return HitLimit(kind="processes", limit=most, used=most, elapsed=elapsed, cause="task")
