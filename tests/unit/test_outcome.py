@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from proofbox.model.limits import MIB
 from proofbox.model.outcome import memory_hit
 
 
 @pytest.mark.parametrize(
     ("limit", "peak", "used"),
     [
-        (100 << 20, 100 << 20, 100 << 20),
-        (100 << 20, 250 << 20, None),
-        (100 << 20, None, None),
-        (None, 5 << 20, 5 << 20),
+        (100 * MIB, 100 * MIB, 100 * MIB),
+        (100 * MIB, 250 * MIB, None),
+        (100 * MIB, None, None),
+        (None, MIB, MIB),
     ],
 )
 def test_a_peak_of_more_than_what_is_limited_is_not_told(limit: int | None, peak: int | None, used: int | None) -> None:
