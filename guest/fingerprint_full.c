@@ -5,9 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Where a kind has none at all its table is not read: the kernel looks through that of the whole machine. */
@@ -204,6 +206,13 @@ static void put_accounts(struct lines *l, const char *path)
     close(fd);
 }
 
+static void put_limit(struct lines *l, const char *name, long value)
+{
+    line_begin(l, PART_LIMITS);
+    line_number(l, name, (u64)value, 10);
+    line_end(l);
+}
+
 static void put_limits(struct lines *l)
 {
     for (int resource = 0; resource < RLIM_NLIMITS; resource++) {
@@ -216,9 +225,11 @@ static void put_limits(struct lines *l)
         line_number(l, "", limit.rlim_max, 10);
         line_end(l);
     }
-    line_begin(l, PART_LIMITS);
-    line_number(l, "nice ", (u64)(20 - getpriority(PRIO_PROCESS, 0)), 10);
-    line_end(l);
+    put_limit(l, "nice ", 20 - getpriority(PRIO_PROCESS, 0));
+    put_limit(l, "scheduling ", syscall(SYS_sched_getscheduler, 0)); /* musl only pretends */
+    put_limit(l, "io priority ", syscall(SYS_ioprio_get, 1 /* of a process */, 0));
+    cpu_set_t processors; /* how many: which ones is the host's choice, another one for each sandbox */
+    put_limit(l, "processors ", sched_getaffinity(0, sizeof processors, &processors) ? -1 : CPU_COUNT(&processors));
 }
 
 /* What every command inherits from the first process. */

@@ -9,8 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <mqueue.h>
 #include <net/if.h>
+#include <net/if_arp.h>
 #include <net/route.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -191,6 +193,38 @@ static int capability(void)
     return setxattr(THING, "security.capability", value, sizeof value, 0);
 }
 static int has_capability(void) { return getxattr(THING, "security.capability", NULL, 0) > 0; }
+/* An access list as the kernel has it: the owner, root once more, the group, the mask, all others. */
+static int access_list(const char *path, const char *kind)
+{
+    const struct {
+        unsigned version;
+        struct { unsigned short tag, rights; unsigned id; } entries[5];
+    } list = {2, {{1, 6, ~0u}, {2, 7, 0}, {4, 4, ~0u}, {16, 7, ~0u}, {32, 4, ~0u}}};
+    return setxattr(path, kind, &list, sizeof list, 0);
+}
+static int acl(void) { return access_list(THING, "system.posix_acl_access"); }
+static int has_acl(void) { return getxattr(THING, "system.posix_acl_access", NULL, 0) > 0; }
+static int default_acl(void) { return access_list("/usr/share", "system.posix_acl_default"); }
+static int has_default_acl(void) { return getxattr("/usr/share", "system.posix_acl_default", NULL, 0) > 0; }
+static int immutable(void)
+{
+    int fd = open(THING, O_RDONLY), flags = 0;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags))
+        return -1;
+    flags |= FS_IMMUTABLE_FL;
+    return ioctl(fd, FS_IOC_SETFLAGS, &flags);
+}
+static int is_immutable(void)
+{
+    int fd = open(THING, O_RDONLY), flags = 0;
+    return !ioctl(fd, FS_IOC_GETFLAGS, &flags) && (flags & FS_IMMUTABLE_FL);
+}
+static int whiteout(void) { return mknod("/tmp/whiteout", S_IFCHR, 0); }
+static int has_whiteout(void)
+{
+    struct stat st;
+    return !lstat("/tmp/whiteout", &st);
+}
 static int mode(void) { return chmod(THING, 0666); }
 static int has_mode(void)
 {
@@ -340,6 +374,30 @@ static int msg_way(void) { return msgget(KEY, IPC_CREAT | 0600) < 0 ? -1 : 0; }
 static int has_msg(void) { return msgget(KEY, 0) >= 0; }
 static int queue_way(void) { return mq_open("/evil", O_CREAT | O_RDWR, 0600, NULL) < 0 ? -1 : 0; }
 static int has_queue(void) { return mq_open("/evil", O_RDONLY) >= 0; }
+static int hold_in_flight(void) /* a removed file that only a message which nobody has read keeps */
+{
+    char byte = 0, space[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec text = {&byte, 1};
+    struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+    struct cmsghdr *given = CMSG_FIRSTHDR(&message);
+    int pair[2], fd = open("/tmp/sent", O_RDWR | O_CREAT, 0600);
+    if (fd < 0 || put("/tmp/sent", "evil") || unlink("/tmp/sent") || socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        return -1;
+    given->cmsg_level = SOL_SOCKET;
+    given->cmsg_type = SCM_RIGHTS;
+    given->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(given), &fd, sizeof fd);
+    return sendmsg(pair[0], &message, 0) == 1 ? close(fd) : -1;
+}
+static int in_flight(void) { return stay(hold_in_flight); }
+static int hold_membership(void)
+{
+    struct ip_mreq group = {{0}, {0}};
+    inet_pton(AF_INET, "239.1.2.3", &group.imr_multiaddr);
+    group.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
+    return setsockopt(listens(AF_INET, SOCK_DGRAM, PORT + 5), IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group);
+}
+static int membership(void) { return stay(hold_membership); }
 static int posix_shm(void) { return shm_open("/evil-memory", O_CREAT | O_RDWR, 0600) < 0 ? -1 : 0; }
 static int has_posix_shm(void) { return shm_open("/evil-memory", O_RDONLY, 0) >= 0; }
 static int semaphore(void) { return sem_open("/evil", O_CREAT, 0600, 1) == SEM_FAILED ? -1 : 0; }
@@ -402,6 +460,14 @@ static int hold_mapping(void)
     return mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, open(THING, O_RDONLY), 0) == MAP_FAILED ? -1 : 0;
 }
 static int mapping(void) { return stay(hold_mapping); }
+static int hold_signal(void)
+{
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    return sigprocmask(SIG_BLOCK, &one, NULL) || sigqueue(getpid(), SIGUSR1, (union sigval){.sival_int = 1}) ? -1 : 0;
+}
+static int pending_signal(void) { return stay(hold_signal); }
 static int hold_oom_score(void) { return put("/proc/self/oom_score_adj", "1000"); }
 static int oom_score(void) { return stay(hold_oom_score); }
 
@@ -418,6 +484,30 @@ static int has_first_limit(void)
 }
 static int first_priority(void) { return setpriority(PRIO_PROCESS, 1, 15); }
 static int has_first_priority(void) { return getpriority(PRIO_PROCESS, 1) == 15; }
+static int first_scheduling(void)
+{
+    const struct sched_param none = {0};
+    return sched_setscheduler(1, SCHED_BATCH, &none);
+}
+static int has_first_scheduling(void) { return sched_getscheduler(1) == SCHED_BATCH; }
+static int first_processors(void)
+{
+    cpu_set_t set;
+    int last = CPU_SETSIZE - 1;
+    if (sched_getaffinity(1, sizeof set, &set))
+        return -1;
+    while (!CPU_ISSET(last, &set))
+        last--;
+    CPU_CLR(last, &set);
+    return sched_setaffinity(1, sizeof set, &set);
+}
+static int has_first_processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(1, sizeof set, &set) || CPU_COUNT(&set) < sysconf(_SC_NPROCESSORS_ONLN);
+}
+static int first_io_priority(void) { return (int)syscall(SYS_ioprio_set, 1, 1, 3 << 13); }
+static int has_first_io_priority(void) { return syscall(SYS_ioprio_get, 1, 1) >> 13 == 3; }
 static int first_oom_score(void) { return put("/proc/1/oom_score_adj", "1000"); }
 static int has_first_oom_score(void) { return holds("/proc/1/oom_score_adj", "1000"); }
 static int own_limits(void) /* of a process that ends: nobody's */
@@ -478,6 +568,38 @@ static int remount(void) { return mount(NULL, "/proc/sys", NULL, MS_REMOUNT | MS
 static int namespace_way(void) { return unshare(CLONE_NEWUSER | CLONE_NEWNS); }
 static int cgroup(void) { return mkdir("/sys/fs/cgroup/evil", 0755) && mount("evil", "/tmp", "cgroup2", 0, NULL) ? -1 : 0; }
 static int has_cgroup(void) { return !access("/sys/fs/cgroup/evil", F_OK) || has_mount(); }
+static int group_limit(void) /* wherever groups are seen */
+{
+    static const char *const settings[] = {"pids.max", "memory.max", "cgroup.freeze", "cgroup.procs", "pids/tasks", "memory/tasks"};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "/sys/fs/cgroup/%s", settings[i]);
+        int fd = open(path, O_WRONLY);
+        if (fd >= 0 && write(fd, "1", 1) == 1)
+            return 0;
+    }
+    return -1;
+}
+static int memory_setting(void) { return put("/proc/sys/vm/overcommit_memory", "2"); }
+static int has_memory_setting(void) { return holds("/proc/sys/vm/overcommit_memory", "2"); }
+static int namespace_setting(void) { return put("/proc/sys/user/max_pid_namespaces", "42"); }
+static int has_namespace_setting(void) { return holds("/proc/sys/user/max_pid_namespaces", "42"); }
+static int neighbour(void)
+{
+    struct arpreq entry = {.arp_flags = ATF_PERM, .arp_dev = "lo"};
+    struct sockaddr_in *at = (void *)&entry.arp_pa;
+    at->sin_family = AF_INET;
+    inet_pton(AF_INET, "10.9.8.6", &at->sin_addr);
+    return ioctl(socket(AF_INET, SOCK_DGRAM, 0), SIOCSARP, &entry);
+}
+static int has_neighbour(void) { return holds("/proc/net/arp", "10.9.8.6"); }
+static int filter(void) { return socket(AF_NETLINK, SOCK_RAW, 12 /* of the packet filter */) < 0 ? -1 : 0; }
+static int clock_way(void)
+{
+    const struct timespec early = {1, 0};
+    return clock_settime(CLOCK_REALTIME, &early);
+}
+static int is_early(void) { return time(NULL) < 1000000000; }
 static int stopped(void)
 {
     if (stay(nothing))
@@ -514,6 +636,10 @@ static const struct {
     {"deleted but open file", deleted_way, somebody_stayed},
     {"hidden attribute", attribute, has_attribute},
     {"file capability", capability, has_capability},
+    {"access list", acl, has_acl},
+    {"access list of what is to be made", default_acl, has_default_acl},
+    {"file that nobody can change", immutable, is_immutable},
+    {"whiteout made by hand", whiteout, has_whiteout},
     {"mode of a template file", mode, has_mode},
     {"owner of a template file", owner, has_owner},
     {"times of a template file", times, has_times},
@@ -534,6 +660,8 @@ static const struct {
     {"tcp connection in time-wait", time_wait, has_time_wait},
     {"unix socket", path_way, has_path},
     {"abstract unix socket", abstract_way, has_abstract},
+    {"descriptor in a message", in_flight, somebody_stayed},
+    {"multicast group", membership, somebody_stayed},
     {"system v shared memory", shm_way, has_shm},
     {"removed shared memory in use", removed_way, somebody_stayed},
     {"system v semaphores", sem_way, has_sem},
@@ -552,6 +680,7 @@ static const struct {
     {"timer descriptor", timer_descriptor, somebody_stayed},
     {"posix timer", timer, somebody_stayed},
     {"alarm", alarm_way, somebody_stayed},
+    {"pending signal", pending_signal, somebody_stayed},
     {"inotify watch", watch, somebody_stayed},
     {"lock on a template file", lock_way, is_locked},
     {"lease on a template file", lease, somebody_stayed},
@@ -560,12 +689,20 @@ static const struct {
     {"oom score of a process", oom_score, somebody_stayed},
     {"limit of the first process", first_limit, has_first_limit},
     {"priority of the first process", first_priority, has_first_priority},
+    {"scheduling of the first process", first_scheduling, has_first_scheduling},
+    {"processors of the first process", first_processors, has_first_processors},
+    {"io priority of the first process", first_io_priority, has_first_io_priority},
     {"oom score of the first process", first_oom_score, has_first_oom_score},
     {"limits and umask of a process", own_limits, has_own_limits},
     {"core size", more_core, never},
     {"core pattern", core_pattern, has_core_pattern},
     {"setting of ipc", ipc_setting, has_ipc_setting},
     {"setting of the network", net_setting, has_net_setting},
+    {"setting of memory", memory_setting, has_memory_setting},
+    {"setting of namespaces", namespace_setting, has_namespace_setting},
+    {"neighbour of the network", neighbour, has_neighbour},
+    {"packet filter", filter, never},
+    {"clock", clock_way, is_early},
     {"host name", host_name, has_name},
     {"domain name", domain_name, has_name},
     {"loopback address", address, has_address},
@@ -575,6 +712,7 @@ static const struct {
     {"remount of /proc/sys", remount, never},
     {"namespaces", namespace_way, never},
     {"control group", cgroup, has_cgroup},
+    {"limit of a control group", group_limit, never},
     {"volume", volume, never},
 };
 

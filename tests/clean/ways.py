@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from proofbox.model.fingerprint import PartName
@@ -61,6 +62,8 @@ FILES = tuple(
         "deep directories",
         "hidden attribute",
         "file capability",
+        "access list",
+        "access list of what is to be made",
         "mode of a template file",
         "times of a template file",
         "content of a template file",
@@ -86,6 +89,8 @@ OBJECTS = (
     Way("tcp connection in time-wait", ("sockets",)),
     Way("unix socket", ("files", "sockets", "processes")),
     Way("abstract unix socket", ("sockets", "processes")),
+    Way("descriptor in a message", ("files", "processes")),
+    Way("multicast group", ("sockets", "processes")),
     Way("system v shared memory", ("ipc",)),
     Way("removed shared memory in use", ("ipc", "processes")),
     Way("system v semaphores", ("ipc",)),
@@ -98,6 +103,7 @@ OBJECTS = (
     Way("timer descriptor", ("timers", "processes")),
     Way("posix timer", ("timers", "processes")),
     Way("alarm", ("processes",)),
+    Way("pending signal", ("processes",)),
     Way("inotify watch", ("processes",)),
     Way("lock on a template file", ("processes",)),
     Way("locked memory", ("processes",)),
@@ -105,6 +111,9 @@ OBJECTS = (
     Way("oom score of a process", ("processes",)),
     Way("limit of the first process", ("limits",)),
     Way("priority of the first process", ("limits",)),
+    Way("scheduling of the first process", ("limits",)),
+    Way("io priority of the first process", ("limits",)),
+    *([Way("processors of the first process", ("limits",))] if len(os.sched_getaffinity(0)) > 1 else []),
     Way("oom score of the first process", ("limits",), only_at="crun"),
     Way("limits and umask of a process", unseen=True),
     Way("core size", unseen=True),
@@ -117,6 +126,13 @@ REFUSED = tuple(
         "key of the user's session",
         "persistent keyring",
         "lease on a template file",
+        "file that nobody can change",
+        "whiteout made by hand",
+        "setting of memory",
+        "setting of namespaces",
+        "neighbour of the network",
+        "packet filter",
+        "clock",
         "core pattern",
         "setting of ipc",
         "setting of the network",
@@ -129,8 +145,19 @@ REFUSED = tuple(
         "remount of /proc/sys",
         "namespaces",
         "control group",
+        "limit of a control group",
     )
 )
+
+
+ACROSS = (
+    *FILES[: FILES.index(Way("deep directories", ("files",))) : 4],
+    Way("locale archive", ("files",)),
+    *FILES[FILES.index(Way("deep directories", ("files",))) :],
+    *OBJECTS,
+    *REFUSED,
+)
+"""What is tried across forks and pools: all but files that differ from others in their paths alone."""
 
 
 async def is_there(box: Sandbox, way: Way) -> bool:

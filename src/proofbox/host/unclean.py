@@ -32,6 +32,8 @@ KEPT: Final = 256 << 10
 """Bytes in each of the two files, but for the last lines."""
 LINE: Final = 2048
 """Bytes of a line at most: below PIPE_BUF."""
+NAMED: Final = 16
+"""Differences that are named at most."""
 WORD: Final = 200
 """Characters of what is named in a line: templates and files may have any names."""
 
@@ -74,7 +76,7 @@ def noted() -> UncleanStarts:
 
 
 def _line(runtime: str, template: str, differences: Sequence[str]) -> bytes:
-    kept = [_shown(each) for each in differences]
+    kept = [_shown(each) for each in differences[:NAMED]]
     while True:
         about = {"at": time.time(), "runtime": _shown(runtime), "template": _shown(template), "differences": kept}
         line = f"\n{json.dumps(about)}\n".encode("ascii")
@@ -85,7 +87,7 @@ def _line(runtime: str, template: str, differences: Sequence[str]) -> bytes:
 
 def _shown(text: str) -> str:
     """As it may be shown on a terminal: names of files are whatever somebody chose."""
-    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:WORD]
+    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text[:WORD])
 
 
 def _append(line: bytes) -> None:
