@@ -21,12 +21,12 @@ RUN = guest.Run(kind=guest.ARGV, args=(b"x",), stdin=True)
 class Peer:
     """The far end of a channel, and what the channel reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, like: Channel | None = None) -> None:
         near, self.far = socket.socketpair()
         near.setblocking(False)
         self.far.setblocking(False)
         self.lost: list[ProtocolViolation | None] = []
-        self.channel = Channel(near, "test", self._on_lost)
+        self.channel = Channel(near, "test", self._on_lost, like)
 
     def _on_lost(self, violation: ProtocolViolation | None) -> None:
         self.lost.append(violation)
@@ -247,3 +247,38 @@ async def test_streams_are_forgotten_when_they_have_ended(peer: Peer) -> None:
     assert all(stream.over for stream in streams)
     assert not peer.channel.busy
     assert peer.lost == []
+
+
+REPLAYED = {
+    "its first word": encode_frame(frames.GUEST_HELLO, 0, guest.GUEST_HELLO_LAYOUT.encode(guest.GuestHello(pid=1))),
+    "the start of a command": encode_frame(frames.STARTED, 1, guest.STARTED_LAYOUT.encode(guest.Started(pid=5))),
+    "what a command wrote": data(1, b"of the parent"),
+    "the end of a command": end(1),
+    "credit of a command": encode_frame(frames.GUEST_CREDIT, 1, guest.encode_credit(1), pipe=0),
+    "an answer": encode_frame(frames.PONG, 0, (1).to_bytes(8, "big")),
+}
+"""What a guest has said once, and can say again in every sandbox that goes on from it."""
+
+
+@pytest.mark.parametrize("what", REPLAYED)
+async def test_what_was_said_before_a_fork_ends_the_child_that_says_it_again(peer: Peer, what: str) -> None:
+    """Neither the command that was numbered so, nor the next one of the child is taken for it; the parent goes on."""
+    stream = peer.channel.run(RUN, None)
+    question = peer.channel.ask()
+    await peer.say(*(REPLAYED[each] for each in ("the start of a command", "an answer")))
+    await question.answer()
+    await peer.say(data(1, b"of the parent", eof=True), data(1, b"", pipe=2, eof=True), end(1, produced=(13, 0, 0)))
+    assert stream.over
+    assert peer.channel.at_rest
+    child = Peer(like=peer.channel)
+    own = child.channel.run(RUN, None)
+    asked = child.channel.ask()
+    assert own.id == 2
+    await child.say(REPLAYED[what])
+    assert [type(each) for each in child.lost] == [ProtocolViolation]
+    assert isinstance(own.error, ProtocolViolation)
+    with pytest.raises(ProtocolViolation):
+        await asked.answer()
+    assert peer.lost == []
+    assert peer.channel.ask() is not None
+    child.far.close()
