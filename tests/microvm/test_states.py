@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, closing
@@ -203,18 +205,41 @@ async def test_cancelled_while_it_is_made(qemu: Qemu, kept: Kept, tmp_path: Path
 async def test_only_the_last_used_ones_are_kept(
     qemu: Qemu, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What nobody used for longest is removed when a new one is written, and what a killed maker left long ago."""
+    """What nobody used for longest is removed when a new one is written."""
     monkeypatch.setattr(states, "KEPT", 2)
-    for number, name in enumerate((".making-old", "first", "second")):
+    for number, name in enumerate(("first", "second")):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (number, number))
-    (tmp_path / ".making-now").mkdir()
     with closing(States(kept.directory)) as found:
         state = await found.get(kept.text, kept.machine, refuse)
         assert state is not None
         states.keep(tmp_path, kept.text, replace(state, memory=os.dup(state.memory)))
     left = {each.name for each in tmp_path.iterdir()}
-    assert left == {".making-now", "second", kept.place.name}
+    assert left == {"second", kept.place.name}
     with closing(States(tmp_path)) as found:
         assert await found.get(kept.text, kept.machine, refuse) is not None
     shutil.rmtree(tmp_path)
+
+
+def test_a_maker_that_is_killed_leaves_nothing_after_the_next_start(tmp_path: Path) -> None:
+    """With ``kill -9``, when all is written and nothing has its name yet; whatever the clock says."""
+    program = """
+import os, signal, sys
+from pathlib import Path
+from proofbox.runtimes.microvm import states
+from proofbox.runtimes.microvm.vmm import State
+states.sync_directory = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+memory = os.memfd_create("memory")
+os.write(memory, b"x" * 1_000_000)
+states.keep(Path(sys.argv[1]), "text", State(memory, b"devices"))
+"""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    done = subprocess.run([sys.executable, "-c", program, home / "machines/states"], check=False)
+    assert done.returncode == -signal.SIGKILL
+    (made,) = (home / "machines/making").glob("*/memory")
+    os.utime(made.parent, (2**33, 2**33))
+    start = "from proofbox.templates.store import open_store; open_store()"
+    subprocess.run([sys.executable, "-c", start], env=os.environ | {"PROOFBOX_HOME": str(home)}, check=True)
+    assert list((home / "machines/making").iterdir()) == []
+    assert not (home / "machines/states").exists()

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 import time
@@ -19,6 +20,7 @@ from proofbox.kit.lock import take_lock, try_lock
 from proofbox.kit.thread import give_up_if_cancelled
 from proofbox.kit.tree import remove_tree
 
+_UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
 PAUSES: Final = (0.001, 0.05)
 """Seconds between looks at a lock that somebody holds: at first, and at most."""
 MACHINES: Final = "machines"
@@ -66,17 +68,45 @@ def private_directory(path: Path) -> Path:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """``path`` has either its old content or ``data``, whatever dies when; durable when this returns."""
-    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    """``path`` has either its old content or ``data``, whatever dies when; durable when this returns.
+
+    If the process is killed, what it was writing has a free lock, and ``sweep_unfinished`` removes it.
+    """
+    making, lock = _unfinished(path)
     try:
-        with open(making, "xb") as file:
+        with open(lock, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        making.rename(path)
+            making.rename(path)
         sync_directory(path.parent)
     finally:
         making.unlink(missing_ok=True)
+
+
+def _unfinished(path: Path) -> tuple[Path, int]:
+    """A new file beside it, locked."""
+    while True:
+        making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        lock = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(BlockingIOError):  # it is being swept, or was, between the two calls
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock).st_nlink:
+                return making, lock
+        os.close(lock)
+
+
+def sweep_unfinished(directory: Path) -> int:
+    """Removes what ``write_atomically`` left there of processes that were killed; how many. Safe to repeat and in
+    parallel.
+    """
+    swept = 0
+    for path in directory.glob(".*"):
+        if _UNFINISHED.fullmatch(path.name) and (lock := try_lock(path)) is not None:
+            path.unlink(missing_ok=True)  # with the lock of a file that has its last name by now: then it is gone
+            os.close(lock)
+            swept += 1
+    return swept
 
 
 @contextlib.contextmanager

@@ -28,7 +28,14 @@ from typing import Final
 import msgspec
 
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
-from proofbox.host.home import MACHINES, data_home, private_directory, sweep_workshops, write_atomically
+from proofbox.host.home import (
+    MACHINES,
+    data_home,
+    private_directory,
+    sweep_unfinished,
+    sweep_workshops,
+    write_atomically,
+)
 from proofbox.kit.durable import sync_directory
 from proofbox.model.template import Layer, Template
 from proofbox.templates import fetched, host
@@ -44,6 +51,8 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
 DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 ENV: Final[Mapping[str, str]] = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of a template that brings none."""
+MEMOS: Final = ("images", "unpacked", "blobs", "steps")
+"""What came of what: of templates the first, of layers the others."""
 OVER: Final = "over"
 """The fact that names the template at the bottom of one that was made over another."""
 OVER_LAYERS: Final = "over_layers"
@@ -213,7 +222,7 @@ class Store:
         """
         if not self.home.is_dir():
             return 0
-        removed = sweep_workshops(self.home / "making") + fetched.sweep(self.home)
+        removed = _swept(self.home)
         needed = self._needed()
         for digest in self._recorded():
             if digest in needed:
@@ -224,9 +233,8 @@ class Store:
                     removed += 1
         kept = self._layers_needed()
         removed += sum(self._remove_layer(layer) for layer in self.layers if layer not in kept)
-        Memo(self.home, "images").sweep(lambda digest: self._file(digest).exists())
-        for kind in ("unpacked", "blobs", "steps"):
-            Memo(self.home, kind).sweep(self.layers.has)
+        for kind in MEMOS:
+            Memo(self.home, kind).sweep(self.layers.has if kind != "images" else lambda key: self._file(key).exists())
         for image in (self.home / MACHINES).glob("*.erofs"):
             if not self._file(image.stem).exists():
                 image.unlink(missing_ok=True)  # a virtual machine that has it open keeps what it holds
@@ -380,13 +388,20 @@ def check_name(name: str) -> None:
         raise InvalidInput(f"template name {name!r}: 1 to 128 of a-z 0-9 . _ / -, no '..', not 'host', not a digest")
 
 
+def _swept(home: Path) -> int:
+    """Removes what processes were making, writing or fetching that were killed; how many things that were."""
+    written = (home, home / "templates", home / "names", home / MACHINES, *(home / kind for kind in MEMOS))
+    made = (home, home / MACHINES)
+    swept = sum(map(sweep_unfinished, written)) + sum(sweep_workshops(each / "making") for each in made)
+    return swept + fetched.sweep(home)
+
+
 @functools.lru_cache(maxsize=8)
 def _store_at(home: Path) -> Store:
     store = Store(home)
     try:
         if home.is_dir():
-            sweep_workshops(home / "making")
-            fetched.sweep(home)
+            _swept(home)
     except PermissionError as error:
         raise StoreFailed(
             f"template store {home}: {error.strerror}; set PROOFBOX_HOME to a directory you own"

@@ -7,11 +7,10 @@ there as a whole or not at all; what was damaged since is found by checksums, re
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-import secrets
 import shutil
 import threading
-import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,11 +21,15 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from proofbox.errors import StoreFailed
+from proofbox.host.home import private_directory, workshop
 from proofbox.kit.durable import sync_directory
 from proofbox.kit.sealed import seal
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.qemu import Qemu
 from proofbox.runtimes.microvm.vmm import SaveFailed, State, Vmm, memory_file
+
+log = logging.getLogger("proofbox.runtimes.microvm")
 
 VERSION: Final = 1
 KEPT: Final = 8
@@ -35,11 +38,8 @@ HELD: Final = 4
 """States in this process's memory, the last used ones; they take as much there."""
 CHUNK: Final = 1 << 16
 """What is not written if there are only zeros in it."""
-MAKING_S: Final = 3600.0
-"""No maker takes that long: what is still half-made then has lost its own."""
 WRITER: Final = "proofbox-keeps-state"
 """The thread's name."""
-_MAKING: Final = ".making-"
 
 
 Parts = Iterator[tuple[int, bytes]]
@@ -161,20 +161,19 @@ class States:
 
 def keep(directory: Path, text: str, state: State) -> None:
     """Writes a state to the disk, and lets go of it. What fails costs the next process a boot: nobody's error."""
-    making = directory / f"{_MAKING}{secrets.token_hex(8)}"
     try:
-        making.mkdir(mode=0o700, parents=True)
-        size = os.fstat(state.memory).st_size
-        checksum = _write(making / "memory", size, _parts(state.memory))
-        record = _Record(text, size, checksum, hashlib.sha256(state.devices).hexdigest())
-        for name, data in (("devices", state.devices), ("record", msgspec.json.encode(record))):
-            _write(making / name, len(data), iter([(0, data)]))
-        sync_directory(making)
-        making.rename(_place(directory, text))
+        with workshop(directory.with_name("making")) as making:
+            size = os.fstat(state.memory).st_size
+            checksum = _write(making / "memory", size, _parts(state.memory))
+            record = _Record(text, size, checksum, hashlib.sha256(state.devices).hexdigest())
+            for name, data in (("devices", state.devices), ("record", msgspec.json.encode(record))):
+                _write(making / name, len(data), iter([(0, data)]))
+            sync_directory(making)
+            making.rename(_place(private_directory(directory), text))
         sync_directory(directory)
         _prune(directory)
-    except OSError:  # no room, or another process was faster
-        shutil.rmtree(making, ignore_errors=True)
+    except (OSError, StoreFailed) as error:  # no room, or another process was faster
+        log.debug("a state is not kept: %s", error)
     finally:
         state.close()
 
@@ -184,11 +183,8 @@ def _place(directory: Path, text: str) -> Path:
 
 
 def _prune(directory: Path) -> None:
-    """Removes what was not used for longest, and what a killed maker left."""
-    found = {each: each.stat().st_mtime for each in directory.iterdir()}
-    whole = sorted((each for each in found if not each.name.startswith(_MAKING)), key=found.__getitem__)
-    left = [each for each, at in found.items() if each.name.startswith(_MAKING) and time.time() - at > MAKING_S]
-    for place in (*whole[:-KEPT], *left):
+    """Removes what was not used for longest."""
+    for place in sorted(directory.iterdir(), key=lambda each: each.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(place, ignore_errors=True)
 
 
