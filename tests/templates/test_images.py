@@ -85,6 +85,35 @@ def test_an_opaque_directory_hides_all_that_was_in_it(store: Store, tmp_path: Pa
     assert is_opaque(Path(made.layers[0].source) / "d")
 
 
+STRAY: dict[str, tuple[list[list[Member]], dict[str, list[str]]]] = {
+    "of what was never there": ([[member("a")], [member("d/.wh.b"), member("d/x")]], {"": ["d"], "d": ["x"]}),
+    "in a directory that it makes": ([[member("a")], [member("d/.wh.b")]], {"": ["d"], "d": []}),
+    "in a directory that it removes": (
+        [[member("d/old")], [member("d/.wh.old"), member(".wh.d"), member("d/new")]],
+        {"": ["d"], "d": ["new"]},
+    ),
+    "below one that it removes": ([[member("d/e/old")], [member("d/e/.wh.old"), member(".wh.d")]], {"": ["d"]}),
+    "and makes again": (
+        [[member("d/e/old")], [member("d/e/.wh..wh..opq"), member(".wh.d")]],
+        {"": ["d"], "d": ["e"], "d/e": []},
+    ),
+    "of all that was never there": ([[member("d/.wh..wh..opq")]], {"": ["d"], "d": []}),
+}
+"""Of two layers the upper one, and what lies in its directories then: a whiteout in one that hides nothing would be
+listed, and could be neither looked at nor removed.
+"""
+
+
+@pytest.mark.parametrize("what", STRAY)
+def test_a_removal_leaves_its_mark_only_where_it_hides_something(store: Store, tmp_path: Path, what: str) -> None:
+    """What is said to be removed, and is not there, is no entry of its own; the directory that is named is there."""
+    layers, listed = STRAY[what]
+    made = imported(store, tmp_path / "image", *layers)
+    top = Path(made.layers[0].source)
+    assert {name: sorted(os.listdir(top / name)) for name in listed} == listed
+    assert len(list(top.rglob("*"))) == sum(map(len, listed.values()))
+
+
 def test_a_directory_in_place_of_a_removed_one_starts_empty(store: Store, tmp_path: Path) -> None:
     """Removed and made again in one layer: nothing of the old one shows."""
     made = imported(store, tmp_path / "image", BASE, [member(".wh.d"), folder("d"), member("d/c", b"c")])

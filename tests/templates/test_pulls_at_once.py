@@ -204,3 +204,18 @@ def test_nothing_is_collected_under_a_pull(store: Store, images: Images) -> None
     assert images.fetched() == {"a": 2, "b": 2, "c": 0}
     assert {template.name for template in store.list()} == {"one", "other"}
     assert not leftovers(store)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts on the host")
+def test_a_pull_on_a_full_disk_is_told_and_leaves_nothing(images: Images, tmp_path: Path) -> None:
+    """The file system has room for one of the two layers; the message says what to do."""
+    home = tmp_path / "small"
+    home.mkdir()
+    mount = 'mount -t tmpfs -o size=1500k,mode=0700 home "$1" && { "$2" -c "$3" "$1" "$4" name; find "$1" -type f; }'
+    words = ["sh", str(home), sys.executable, PULL, images.reference("ab")]
+    ran = subprocess.run(["unshare", "-m", "sh", "-c", mount, *words], capture_output=True, text=True, check=False)
+    assert "StoreFailed" in ran.stderr
+    assert "no space left on device" in ran.stderr.lower()
+    assert "`proofbox gc` removes what nothing needs" in ran.stderr
+    assert {Path(line).suffix for line in ran.stdout.splitlines()} <= {".lock"}
+    assert not [line for line in ran.stdout.splitlines() if "making" in line or DIRECTORY in line]

@@ -17,6 +17,7 @@ from typing import Final, Literal
 import anyio.to_thread
 
 from proofbox.errors import StoreFailed
+from proofbox.host.home import data_home, explained
 from proofbox.host.layers import LeftOut, Written, helper_ids, keeper, takes_marks
 from proofbox.host.memory import free_memory
 from proofbox.kit.binary import guest_path
@@ -125,6 +126,8 @@ async def _run(face: str, words: list[str], passed: Sequence[int], where: str, m
         said, why = process.stdout.read(), process.stderr.read()
     if status:
         reason = why.decode(sys.getfilesystemencoding(), "replace") or f"its program ended with status {status}"
+        if where.startswith(str(data_home())):  # else it is memory
+            reason = explained(reason)
         raise StoreFailed(f"copy of a sandbox's layer to {where}: {reason}")
     return said
 

@@ -20,6 +20,11 @@ from proofbox.kit.lock import take_lock, try_lock
 from proofbox.kit.thread import give_up_if_cancelled
 from proofbox.kit.tree import remove_tree
 
+_FULL: Final = (
+    "the file system, or a quota on it, is full; `proofbox gc` removes what nothing needs, PROOFBOX_HOME names another "
+    "place"
+)
+_SAID_FULL: Final = re.compile("no space left on device|disk quota exceeded", re.IGNORECASE)
 _UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
 PAUSES: Final = (0.001, 0.05)
 """Seconds between looks at a lock that somebody holds: at first, and at most."""
@@ -42,8 +47,12 @@ def reason(error: OSError) -> str:
     """Why the store could not be written, and what to do where it is full."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return str(error)
-    full = "the file system, or a quota on it, is full"
-    return f"{error.strerror}: {full}; `proofbox gc` removes what nothing needs, PROOFBOX_HOME names another place"
+    return f"{error.strerror}: {_FULL}"
+
+
+def explained(said: str) -> str:
+    """What another program said that was to write into the store, and what to do where that is full."""
+    return f"{said}: {_FULL}" if _SAID_FULL.search(said) else said
 
 
 def private_directory(path: Path) -> Path:

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Final
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.host.home import explained
 from proofbox.kit.binary import guest_path
 from proofbox.kit.thread import give_up_if_cancelled
 from proofbox.templates.image import DEPTH_MOST, Manifest, manifest_of, pick
@@ -154,7 +155,7 @@ def _skopeo(
     except OSError as error:
         raise StoreFailed(f"pull of {source}: {program}: {error.strerror}") from error
     if code:
-        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {_reason(complaints)}")
+        raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {explained(_reason(complaints))}")
     return said
 
 

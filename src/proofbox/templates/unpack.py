@@ -83,21 +83,26 @@ class NewTree(newtree.NewTree):
         self._opaque[self._reach(split(path))] = None
 
     def _mark(self) -> None:
-        """Writes down what is removed and hidden, for an overlay to read."""
-        if not self._below:
-            return
-        for parts in self._removed:
-            if any(parts[:depth] in self._opaque for depth in range(len(parts))):
+        """Writes down what is removed and hidden, for an overlay to read. A directory in which something is hidden or
+        removed is there, as engines have it. A mark that hides nothing would be listed as an entry.
+        """
+        for parts in self._opaque:
+            with self._opened(parts, make=True):
+                pass
+        for parts in sorted(self._removed, key=len):
+            above = {parts[:depth] for depth in range(len(parts))}
+            if above & (self._opaque.keys() | self._removed.keys()):
                 continue
             with self._opened(parts[:-1], make=True) as parent:
                 try:
                     found = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
                 except FileNotFoundError:
-                    os.mknod(parts[-1], stat.S_IFCHR, 0, dir_fd=parent)
+                    if self._below.find(parts) is not None:
+                        os.mknod(parts[-1], stat.S_IFCHR, 0, dir_fd=parent)
                     continue
                 if stat.S_ISDIR(found.st_mode):
                     self._opaque[parts] = None
-        for parts in self._opaque:
+        for parts in self._opaque if self._below else ():
             with self._opened(parts, make=True) as directory:
                 mark_opaque(directory)
 
