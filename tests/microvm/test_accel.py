@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -60,3 +61,10 @@ async def test_verdict_is_kept_for_this_host_alone(qemu: Qemu, bare: Machine, tm
     assert (await accel.choose(qemu, other, confined(), cache)).accelerator == "tcg"
     cache.write_bytes(b"{")
     assert (await accel.choose(qemu, bare.kernel, confined(), cache)).accelerator == first.accelerator
+
+
+def test_a_verdict_of_a_slow_host_is_believed_for_a_while_only() -> None:
+    """And not where the clock was set back since it was found, which would be for as long."""
+    now = time.time()
+    verdicts = [Verdict("tcg", "", at=now + seconds) for seconds in (-1.0, -accel.AGAIN_S - 60.0, 86_400.0)]
+    assert [accel._recent(each) for each in verdicts] == [True, False, False]

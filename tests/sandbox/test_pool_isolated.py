@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -145,3 +146,34 @@ async def test_a_pool_that_verifies_looks_at_the_claim_too(
             assert box.id != changed.id
             assert await box.files.list("/tmp") == []
         assert (of.stats().unclean, of.stats().hits) == (1, 1)
+
+
+STOOD_STILL = """
+import os, signal, subprocess, sys
+import anyio
+from proofbox.sandbox.host import Host
+
+async def main(keep):
+    host = await Host.local(sys.argv[1])
+    async with host.pool(size=(2, 2), keep=keep) as pool:
+        await pool.ready(60)
+        old = {member.box.id for member in pool._members._idle}
+        wakes = f"while ! grep -q 'State:.T' /proc/{os.getpid()}/status; do :; done; sleep 1; kill -CONT {os.getpid()}"
+        subprocess.Popen(["sh", "-c", wakes])
+        os.kill(os.getpid(), signal.SIGSTOP)
+        async with pool.claim() as box:
+            print(box.id in old, (await box.run("echo on")).stdout.strip(), pool.stats().unhealthy)
+    await host.aclose()
+
+anyio.run(main, float(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(("keep", "told"), [("0.9", "False on 0"), ("600", "True on 0")])
+async def test_a_client_that_stood_still_hands_out_nothing_that_has_expired(host: Host, keep: str, told: str) -> None:
+    """As after a machine was paused, and the clock jumps: a claim that comes before the pool's own look gets a new
+    sandbox; members that may wait longer are there still.
+    """
+    words = [sys.executable, "-c", STOOD_STILL, host.runtime_name, keep]
+    ran = await anyio.run_process(words, check=False)
+    assert ran.stdout.decode().strip() == told, ran.stderr.decode()

@@ -50,6 +50,11 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It is not known: the machine was ended at the deadline."""
 
 
+def _recent(verdict: Verdict) -> bool:
+    """Not where the clock was set back since, either: it would be believed for as long."""
+    return 0 <= time.time() - verdict.at <= AGAIN_S
+
+
 async def choose(qemu: Qemu, kernel: Path, confined: Confined, cache: Path) -> Verdict:
     """The accelerator for this host: hardware only where a machine ran with it.
 
@@ -61,7 +66,7 @@ async def choose(qemu: Qemu, kernel: Path, confined: Confined, cache: Path) -> V
         return Verdict("tcg", why_not)
     about = _about(qemu, kernel)
     known = _read(cache)
-    if known is not None and known.about == about and not (known.late and time.time() - known.at > AGAIN_S):
+    if known is not None and known.about == about and not (known.late and not _recent(known)):
         return known
     found = await _prove(qemu, kernel, confined)
     found = msgspec.structs.replace(found, about=about, at=time.time())
