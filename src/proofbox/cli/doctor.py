@@ -37,6 +37,8 @@ def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
 
     from proofbox.cli.findings import describe, described_items, summary, unclean
 
+    starts = _unclean()  # before it is tried what this process can still open
+
     async def ask() -> Findings:
         lacking = await _lacking()
         entries: list[RuntimeFindings] = []
@@ -46,7 +48,7 @@ def doctor(runtime: str | None, concurrency: int | None, as_json: bool) -> int:
             if not as_json:  # as soon as it is known: some take seconds
                 click.echo(describe(entry, entries, concurrency))
             entries.append(entry)
-        return _found(entries, lacking, runtime, concurrency)
+        return _found(entries, lacking, starts, runtime, concurrency)
 
     found = anyio.run(ask)
     if as_json:
@@ -73,7 +75,11 @@ def _unclean() -> UncleanStarts | None:
 
 
 def _found(
-    entries: list[RuntimeFindings], lacking: list[Missing], only: str | None, concurrency: int | None
+    entries: list[RuntimeFindings],
+    lacking: list[Missing],
+    starts: UncleanStarts | None,
+    only: str | None,
+    concurrency: int | None,
 ) -> Findings:
     from proofbox.cli.findings import Findings, items
     from proofbox.model.spec import LEVELS
@@ -89,7 +95,7 @@ def _found(
         chosen=serving[0].name if serving else None,
         concurrency=concurrency,
         missing=items(lacking),
-        unclean_starts=_unclean(),
+        unclean_starts=starts,
         runtimes=tuple(entries),
     )
 
