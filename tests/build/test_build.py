@@ -104,7 +104,7 @@ async def test_a_step_that_fails_says_where_and_leaves_the_name_alone(builds: Bu
     assert b"never" not in builds.output
     await builds("FROM host\nRUN echo new > /a\nRUN true", "failing")
     assert builds.kept == [True, False]
-    with pytest.raises(BuildFailed, match="did not start"):
+    with pytest.raises(BuildFailed, match=r"did not start|status 127"):  # without other users root is not looked up
         await builds('FROM scratch\nRUN ["/none"]')
     assert not list((store.home / "making").iterdir())
 

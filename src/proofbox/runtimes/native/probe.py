@@ -61,7 +61,7 @@ async def probe_host(runtime: Maker, owner: Owner, ids: Ids, place: Place, enfor
         users=ids.users,
         own_identity=True,
         missing=missing,
-        notes=notes(ids, place),
+        notes=() if missing else notes(ids, place),  # what kept it from being tried may keep this from being found
         facts=facts(ids, place),
         takes=replace(TAKES, namespaces=(), watches=0) if ids.full else TAKES,
     )
