@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import signal
 import subprocess
@@ -204,6 +205,20 @@ def test_nothing_is_collected_under_a_pull(store: Store, images: Images) -> None
     assert images.fetched() == {"a": 2, "b": 2, "c": 0}
     assert {template.name for template in store.list()} == {"one", "other"}
     assert not leftovers(store)
+
+
+def test_killed_at_random_instants_nothing_is_left(store: Store, images: Images) -> None:
+    """Two pulls at a time, of which one is killed and the other comes to its end; the collector sweeps the rest."""
+    chance = random.Random(8)
+    for number in range(6):
+        killed, other = (puller(store, images.reference(order), f"name{order}{number}") for order in ("ba", "cab"))
+        time.sleep(chance.uniform(0.1, 0.6))
+        killed.kill()
+        killed.communicate()
+        ended(other)
+        store.remove(f"namecab{number}")
+        store.collect()
+        assert not leftovers(store)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts on the host")
