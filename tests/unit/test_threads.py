@@ -119,3 +119,15 @@ def test_what_others_used_is_what_we_did_not() -> None:
     assert 0.1 < found.others <= 0.7 * (found.cpus + 1)
     mine = pressure.between(first, last, 1e9)
     assert mine.others == 0.0
+
+
+def test_children_of_whom_there_are_more_than_a_page_holds_are_all_found() -> None:
+    """The kernel hands out their numbers a page at a time: a launcher has a child for each sandbox."""
+    many = 1000
+    fork = "if os.fork() == 0:\n        time.sleep(60)\n        os._exit(0)"
+    with child(f"os.setpgrp()\nfor _ in range({many}):\n    {fork}\nprint(flush=True)\ntime.sleep(60)") as parent:
+        try:
+            found = threads.descendants(parent.pid)
+        finally:
+            os.killpg(parent.pid, 9)
+    assert len(set(found)) == 1 + many

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -60,8 +61,8 @@ def descendants(root: int) -> list[int]:
     for pid in found:
         try:
             for thread in os.listdir(f"/proc/{pid}/task"):
-                children = _read(f"/proc/{pid}/task/{thread}/children", 65_536)
-                found += map(int, (children or b"").split())
+                children = _read_pages(f"/proc/{pid}/task/{thread}/children", 65_536)
+                found += map(int, children[: children.rfind(b" ") + 1].split())  # a number that was cut off is none
         except OSError:
             continue
         if len(found) > _DEEPEST:
@@ -173,6 +174,15 @@ def _read(path: str, most: int = 4096) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def _read_pages(path: str, most: int) -> bytes:
+    """What may be long: the kernel gives it a page at a time. Empty where it is not there."""
+    text = b""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        while len(text) < most and (more := file.read(most - len(text))):
+            text += more
+    return text
 
 
 _GROUPS: Final[dict[str, dict[str, str]]] = {
