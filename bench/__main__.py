@@ -12,7 +12,7 @@ import anyio
 
 from bench.measure import Row, table
 
-GROUPS = ("life", "command", "idle", "pool", "fork", "template", "microvm", "gvisor", "humaneval", "trial", "blame")
+GROUPS = ("life", "command", "density", "pool", "fork", "template", "microvm", "gvisor", "humaneval", "trial", "blame")
 
 
 async def measure(groups: list[str], quick: bool) -> list[Row]:

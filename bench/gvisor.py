@@ -1,4 +1,4 @@
-"""gVisor: a life, a command and the idle memory of ours, against runsc by itself on the same platform."""
+"""gVisor: a life and a command of ours, against runsc by itself on the same platform. For memory see ``density``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import msgspec
 
 import proofbox
 from bench.life import ours_latency
-from bench.measure import Row, interleave, median, shared_memory, timed, with_ratios
-from bench.peers import TRUE, empty_root, spawn
+from bench.measure import Row, interleave, median, timed, with_ratios
+from bench.peers import SLEEP, TRUE, empty_root, spawn
 from proofbox.host.idmap import LOWEST, find_ids
-from proofbox.host.threads import descendants
 from proofbox.kit.binary import guest_path
 from proofbox.model.limits import Limits
 from proofbox.model.spec import SandboxSpec
@@ -29,7 +28,6 @@ from proofbox.runtimes.oci.config import GUEST, bundle_config
 from proofbox.runtimes.oci.programs import MAKES
 
 BARE = "runsc by itself"
-SLEEP = ["/usr/bin/sleep", "3600"]
 
 
 class Bare:
@@ -73,24 +71,20 @@ class Bare:
         """``exec`` in a container that runs."""
         spawn([*self.words, "exec", name, TRUE])
 
+    def detached(self) -> list[str]:
+        """What makes a container and leaves it, but for its name."""
+        return [*self.words, "run", "--detach", "--bundle", str(self.folder)]
+
     @contextmanager
-    def idle(self) -> Iterator[tuple[str, list[int]]]:
-        """A container that sleeps: its name, and the processes that are there for it."""
+    def idle(self) -> Iterator[str]:
+        """A container that sleeps: its name."""
         self.set(SLEEP)
         name = f"bench-idle-{os.getpid()}"
-        subprocess.run([*self.words, "run", "--detach", "--bundle", str(self.folder), name], check=True)
+        subprocess.run([*self.detached(), name], check=True)
         try:
-            pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_of(path, str(self.folder))]
-            yield name, sorted({pid for top in pids for pid in descendants(top)})
+            yield name
         finally:
             subprocess.run([*self.words, "delete", "--force", name], check=True)
-
-
-def _is_of(path: Path, folder: str) -> bool:
-    try:
-        return folder.encode() in (path / "cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 async def measure(quick: bool) -> list[Row]:
@@ -111,10 +105,7 @@ async def measure(quick: bool) -> list[Row]:
         commands: dict[str, list[float]] = {"proofbox": [], BARE: []}
         async with host.open_sandbox("host") as box:
             await box.run([TRUE])
-            observed = box._life.observe()
-            memory = {"proofbox": shared_memory(observed[0] if observed else ())}
-            with bare.idle() as (name, pids):
-                memory[BARE] = shared_memory(pids)
+            with bare.idle() as name:
                 for _ in range(rounds):
                     start = time.perf_counter()
                     await box.run([TRUE])
@@ -124,5 +115,4 @@ async def measure(quick: bool) -> list[Row]:
     rows: list[Row] = []
     for what, took in (("create + true + destroy, one at a time", lives), ("run true, result in hand", commands)):
         rows += with_ratios([Row("gvisor", what, who, median(times), "ms", note=note) for who, times in took.items()])
-    idle = [Row("gvisor", "memory, idle", who, value, "MiB", note=note) for who, value in memory.items()]
-    return rows + with_ratios(idle)
+    return rows

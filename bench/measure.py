@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +40,6 @@ def interleave(contenders: dict[str, Callable[[], object]], rounds: int) -> dict
         for name, call in contenders.items():
             took[name].append(timed(call))
     return took
-
-
-def shared_memory(pids: Iterable[int]) -> float:
-    """MiB of these processes, each page divided by those that share it."""
-    total = 0
-    for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-    return total / 1024
 
 
 def median(values: Sequence[float]) -> float:

@@ -6,16 +6,14 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
 
 import proofbox
-from bench.measure import Row, median, shared_memory, with_ratios
-from proofbox.host.threads import descendants
+from bench.measure import Row, median, with_ratios
 from proofbox.model.limits import Limits
 from proofbox.model.template import Template
 from proofbox.runtime import registry
@@ -107,18 +105,6 @@ async def commands(host: proofbox.Host, template: Template, count: int) -> list[
         return [await whole(lambda: box.run(["true"])) for _ in range(count)]
 
 
-async def idle(host: proofbox.Host, template: Template, count: int) -> list[float]:
-    """MiB of each of some sandboxes that have run one command and wait."""
-    async with AsyncExitStack() as stack:
-        boxes = [await stack.enter_async_context(host.open_sandbox(template)) for _ in range(count)]
-        for box in boxes:
-            await box.run(["true"])
-        ours = (child for child in Path("/proc/self/task").glob("*/children") if child.exists())
-        pids = {int(pid) for each in ours for pid in each.read_text().split()}
-        mine = (pid for pid in pids if b"vm-enter" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        return [shared_memory(descendants(pid)) for pid in mine]
-
-
 async def memory_fork(host: proofbox.Host, template: Template, count: int) -> float:
     """Milliseconds until so many sandboxes go on where another one is."""
     async with host.open_sandbox(template) as box:
@@ -153,15 +139,11 @@ async def measure(quick: bool) -> list[Row]:
     forks = {
         f"proofbox, {count}": [await memory_fork(saved, template, count) for _ in range(rounds)] for count in (1, 4)
     }
-    memory = {"proofbox": await idle(saved, template, 4), "proofbox, booting": await idle(booting, template, 2)}
-    with by_hand(parts) as pid:
-        memory[BY_HAND] = [shared_memory(descendants(pid))]
     found = (
         ("from the order to the first command's result", first, "ms"),
         ("create + true + destroy", lives, "ms"),
         ("a command in a live sandbox", ran, "ms"),
         ("so many forks with memory", forks, "ms"),
-        ("memory of an idle one", memory, "MiB"),
     )
     how = "emulated: " if parts.accelerator == "tcg" else ""
     rows: list[Row] = []

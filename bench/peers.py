@@ -11,6 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TRUE = "/usr/bin/true"
+SLEEP = ["/usr/bin/sleep", "3600"]
 
 
 def spawn(argv: list[str]) -> None:
@@ -73,20 +74,25 @@ def empty_root(folder: Path) -> Path:
     return root
 
 
+def oci_bundle(binary: str, folder: str, args: list[str]) -> None:
+    """That program's default spec, without control groups, over the host's /usr."""
+    subprocess.run([binary, "spec"], cwd=folder, check=True)
+    file = Path(folder) / "config.json"
+    config = json.loads(file.read_text())
+    config["process"].update(terminal=False, args=args)
+    config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
+    config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
+    file.write_text(json.dumps(config))
+    empty_root(Path(folder))
+
+
 def crun(count: int) -> list[float]:
     """Milliseconds of each of ``count`` containers of crun's default spec over the host's /usr; none without crun."""
     binary = shutil.which("crun")
     if binary is None:
         return []
     with tempfile.TemporaryDirectory(prefix="bench-crun-") as folder:
-        subprocess.run([binary, "spec"], cwd=folder, check=True)
-        file = Path(folder) / "config.json"
-        config = json.loads(file.read_text())
-        config["process"].update(terminal=False, args=[TRUE])
-        config["mounts"] = [mount for mount in config["mounts"] if mount["type"] != "cgroup"]
-        config["mounts"].append({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["rbind", "ro"]})
-        file.write_text(json.dumps(config))
-        empty_root(Path(folder))
+        oci_bundle(binary, folder, [TRUE])
         name = f"bench-{os.getpid()}-@N"
         return _in_loop(count, folder, binary, "--cgroup-manager=disabled", "run", "--bundle", folder, name)
 

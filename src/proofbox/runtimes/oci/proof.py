@@ -41,8 +41,8 @@ _NAMESPACES: Final = tuple((kind, 2 if kind in ("mnt", "pid") else 1) for kind i
 """Our own program has two of its own."""
 
 TAKES: Final = {
-    "crun": Takes(all_files=32, tasks=3, starting=4, namespaces=_NAMESPACES, memory=640 << 10, inodes=16),
-    "runc": Takes(all_files=32, tasks=3, starting=24, namespaces=_NAMESPACES, memory=640 << 10, inodes=16),
+    "crun": Takes(all_files=32, tasks=3, starting=4, namespaces=_NAMESPACES, memory=1 << 20, inodes=16),
+    "runc": Takes(all_files=32, tasks=3, starting=24, namespaces=_NAMESPACES, memory=1 << 20, inodes=16),
     "runsc": Takes(
         all_files=200,
         tasks=40,
