@@ -27,7 +27,7 @@ from proofbox.runtime import registry
 from proofbox.runtimes.oci import memory
 from proofbox.sandbox.host import Host
 from proofbox.templates.store import open_store
-from proofbox.testing.small import small_template
+from proofbox.testing.small import NAME, small_template
 
 at, seen = sys.argv[1], []
 
@@ -50,7 +50,8 @@ async def main():
         print("refused", refused, flush=True)
         return
     limits = Limits(disk=16 * MIB, wall=3000.0)
-    async with host.open_sandbox(small_template(open_store()), limits=limits) as box:
+    template = small_template(open_store()) if at == "count" else NAME
+    async with host.open_sandbox(template, limits=limits) as box:
         await box.run("sleep 100000 </dev/null >/dev/null 2>&1 &")
         print("owner", registry.owner().id, flush=True)
         if at == "none":
