@@ -54,7 +54,7 @@ def test_the_json_is_as_documented(told: Told) -> None:
     found = told("--concurrency", "2")
     tables = [set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in PAGE.read_text().split("| field")]
     (runtime,) = found["runtimes"]
-    assert [set(found), set(runtime), set(runtime["limits"][0])] == tables[1:]
+    assert [set(found), set(found["unclean_starts"]), set(runtime), set(runtime["limits"][0])] == tables[1:]
     assert (found["format"], found["chosen"], found["concurrency"]) == (1, "native", 2)
     assert runtime["holds"] == min(limit["holds"] for limit in runtime["limits"] if limit["hard"])
 
