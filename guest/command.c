@@ -350,7 +350,8 @@ static void control_ready(struct watch *watch, u32 events)
     for (int i = 0; s->control >= 0 && i < 16; i++) {
         struct report r;
         ssize_t n = recv(s->control, &r, sizeof r, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
+        /* Reset: it ended with an order of ours unread. The kernel tells that once, and before its last reports. */
+        if (n < 0 && (errno == EINTR || errno == ECONNRESET))
             continue;
         if (n < 0 && errno == EAGAIN)
             break;
