@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from tests.conftest import open_host
 from tests.sandbox.test_pool import until
 
 from proofbox.model.limits import Limits
+from proofbox.model.template import Template
 from proofbox.runtimes.native.handle import NativeHandle
 from proofbox.sandbox import members
 from proofbox.sandbox.api import Sandbox
@@ -146,6 +149,28 @@ async def test_a_pool_that_verifies_looks_at_the_claim_too(
             assert box.id != changed.id
             assert await box.files.list("/tmp") == []
         assert (of.stats().unclean, of.stats().hits) == (1, 1)
+
+
+def imported(tree: Path) -> Template:
+    """What a template is made of just now: no file of it is older than that."""
+    (tree / "etc/group").write_text(f"root:x:0:{tree.name}\n")
+    return open_store().import_directory(tree, f"new/{tree.name}")
+
+
+async def test_a_start_is_verified_however_new_its_template_is(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made in the very tick of the clock in which its files came to be, and later: the same, to who compares."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as top:  # where nothing waits for a disk
+        monkeypatch.setenv("PROOFBOX_HOME", f"{top}/home")
+        for number in range(12):
+            tree = Path(top, str(number))
+            (tree / "etc").mkdir(parents=True)
+            (tree / "tmp").mkdir()
+            (tree / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+            async with host.open_sandbox(await anyio.to_thread.run_sync(imported, tree), verify_start=True):
+                pass
+            async with host.open_sandbox(f"new/{number}", verify_start=True):
+                pass
+        open_store().close()
 
 
 STOOD_STILL = """
