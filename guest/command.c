@@ -346,12 +346,15 @@ static void control_closed(struct stream *s)
 static void control_ready(struct watch *watch, u32 events)
 {
     struct stream *s = (struct stream *)((u8 *)watch - offsetof(struct stream, control_watch));
+    int reset = 0;
     (void)events;
     for (int i = 0; s->control >= 0 && i < 16; i++) {
         struct report r;
         ssize_t n = recv(s->control, &r, sizeof r, MSG_DONTWAIT);
-        /* Reset: it ended with an order of ours unread. The kernel tells that once, and before its last reports. */
-        if (n < 0 && (errno == EINTR || errno == ECONNRESET))
+        if (n < 0 && errno == EINTR)
+            continue;
+        /* It ended with an order of ours unread. Linux tells that once, before its last reports; gVisor again and again. */
+        if (n < 0 && errno == ECONNRESET && !reset++)
             continue;
         if (n < 0 && errno == EAGAIN)
             break;
