@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from proofbox.host.idmap import find_ids
-from proofbox.host.subids import run_inside
+from proofbox.host.subids import run_module_inside
 from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template
 from proofbox.templates.packages import stanzas
@@ -74,9 +74,8 @@ def _seen(layers: Sequence[Layer]) -> _Seen:
 
 def _seen_inside(layers: Sequence[Layer]) -> _Seen:
     """The same by a process that is root of the sandboxes' ids: others than us own files, and some are closed to us."""
-    words = [sys.executable, "-m", __name__, *(word for layer in layers for word in (layer.target, layer.source))]
-    said = run_inside(find_ids().namespace, words, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
-    return msgspec.json.decode(said, type=_Seen)
+    words = [word for layer in layers for word in (layer.target, layer.source)]
+    return msgspec.json.decode(run_module_inside(find_ids().namespace, __name__, words), type=_Seen)
 
 
 def seen_digest(view: View) -> str:

@@ -71,8 +71,7 @@ class Ids:
 
     def has(self, uid: int) -> bool:
         """Whether root of the sandboxes' ids may do anything with what belongs to that user of the host."""
-        lent = () if self.lent is None else self.lent.uids
-        return self.uid in (0, uid) or any(0 <= uid - extent.first < extent.count for extent in lent)
+        return self.uid in (0, uid) or (self.lent is not None and Lent.number(self.lent.uids, uid) > 0)
 
     def own(self, path: Path, uid: int) -> None:
         """Gives a file to a user as sandboxes see it; with one id there is none to give it to. Raises ``OSError``."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from proofbox.sandbox.api import Sandbox
     from proofbox.sandbox.host import Host
 
+AROUND_A_KERNEL: Final = ("ipc", "mnt", "net", "pid", "uts")
+"""Namespaces that the process of a kernel must have. It may be a user of this host who owns nothing, in our own one."""
+
 Watcher = Callable[[str, Isolation], object]
 """Learns of a sandbox, by its id, and of what keeps it apart. It must be quick, and must not raise."""
 
@@ -95,10 +98,6 @@ def _process_of(life: Life) -> int:
         return life.kernels.kernel_process(life.handle) if life.kernels is not None else 0
     observed = life.observe()
     return 0 if observed is None else first_of(observed[0])
-
-
-AROUND_A_KERNEL: Final = ("ipc", "mnt", "net", "pid", "uts")
-"""Namespaces that the process of a kernel must have. It may be a user of this host who owns nothing, in our own one."""
 
 
 def lacking(found: Isolation, network: Network) -> str:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from proofbox.host.idmap import find_ids
-from proofbox.host.subids import run_inside
+from proofbox.host.subids import run_module_inside
 
 CAPABILITY: Final = "security.capability"
 OPAQUE: Final = "user.overlay.opaque"
@@ -151,8 +151,7 @@ def _others_own(base: bytes) -> bool:
 
 def _listing_inside(namespace: int, base: bytes, cold: bool) -> Iterator[tuple[bytes, bytes]]:
     """The same by a process that is root of the namespace with those ids."""
-    words = [sys.executable, "-m", __name__, os.fsdecode(base), *(["cold"] if cold else [])]
-    said = run_inside(namespace, words, {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+    said = run_module_inside(namespace, __name__, [os.fsdecode(base), *(["cold"] if cold else [])])
     at = 0
     while at < len(said):
         path, line = _LENGTHS.unpack_from(said, at)
