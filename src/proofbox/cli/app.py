@@ -115,12 +115,6 @@ def _open_as_many_as_allowed() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _is_threadless(error: BaseException) -> bool:
-    from proofbox.host.remedies import NO_THREAD
-
-    return isinstance(error, RuntimeError) and NO_THREAD in str(error)
-
-
 def _failed(error: BaseException) -> int:
     """Says what failed. A group of one is what is in it: task groups wrap even a single error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
@@ -131,11 +125,11 @@ def _failed(error: BaseException) -> int:
         code = f"{error.code}: " if isinstance(error, ProofboxError) else ""
         click.echo(f"proofbox: {code}{error}", err=True)
         status = USAGE if isinstance(error, InvalidInput) else FAILED
-    elif _is_threadless(error):
-        from proofbox.host.remedies import explain
+    else:
+        from proofbox.host.remedies import explain, is_threadless
 
+        if not is_threadless(error):
+            raise error
         click.echo(f"proofbox: {'; '.join(explain(str(error)))}", err=True)
         status = FAILED
-    else:
-        raise error
     return status

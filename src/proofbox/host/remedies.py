@@ -13,8 +13,7 @@ from proofbox.host.apart import NAMESPACES
 MESSAGE_MOST: Final = 400
 """Characters of what failed that are told: some runtimes say much."""
 
-NO_THREAD: Final = "can't start new thread"
-"""What Python says, as a ``RuntimeError``, where this process may not have one more."""
+_NO_THREAD: Final = "can't start new thread"
 
 _CAUSES: Final = (
     (
@@ -73,7 +72,7 @@ _CAUSES: Final = (
         "free some space or inodes there, or set PROOFBOX_STATE to a directory elsewhere",
     ),
     (
-        rf"Resource temporarily unavailable|{NO_THREAD}",
+        rf"Resource temporarily unavailable|{_NO_THREAD}",
         "this user may have no more processes",
         "ulimit -u unlimited (TasksMax= at systemd, --pids-limit at docker), or end some",
     ),
@@ -84,6 +83,11 @@ _CAUSES: Final = (
     ),
 )
 """What is looked for in the message, in this order; what it means; what mends it."""
+
+
+def is_threadless(error: BaseException) -> bool:
+    """Whether it is what Python raises where this process may not have one more thread."""
+    return isinstance(error, RuntimeError) and _NO_THREAD in str(error)
 
 
 def explain(message: str, root: Path = Path("/")) -> tuple[str, str]:

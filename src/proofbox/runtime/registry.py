@@ -23,7 +23,7 @@ import anyio.to_thread
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.host.owner import Owner
-from proofbox.host.remedies import NO_THREAD, explain
+from proofbox.host.remedies import explain, is_threadless
 from proofbox.kit.forked import OfProcess
 from proofbox.model.spec import LEVELS, Level
 from proofbox.runtime import kept
@@ -127,7 +127,7 @@ async def probe(name: str, *, fresh: bool = False) -> Probe:
         try:
             found = mine.probes[name] = await _asked(name, fresh)
         except RuntimeError as error:
-            if NO_THREAD not in str(error):
+            if not is_threadless(error):
                 raise
             return _without_threads(runtime(name), str(error))
     return found
