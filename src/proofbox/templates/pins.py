@@ -10,18 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from proofbox.errors import StoreFailed
 from proofbox.host.home import private_directory
 from proofbox.kit.lock import take_lock
-
-PAUSES: Final = (0.0005, 0.002, 0.008)
-"""Seconds between looks at a lock that somebody seems to hold."""
 
 
 class Pins:
@@ -61,39 +56,25 @@ class Pins:
     def alone(self, digest: str) -> Iterator[bool]:
         """Whether nobody holds it; if so, nobody can begin to inside the ``with``, and its lock file goes with it.
 
-        Do little inside: who wants to hold it waits.
+        Do little inside: who wants to hold it waits, and so do all others who remove something, so that none of them is
+        taken for one who holds. Not inside another one.
         """
-        lock = self._only(digest)
-        if lock is None:
-            yield False
-            return
+        private_directory(self._directory)
+        removing = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield True
-            self._path(digest).unlink(missing_ok=True)
+            fcntl.flock(removing, fcntl.LOCK_EX)
+            try:
+                lock = self._locked(digest, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            try:
+                yield True
+                self._path(digest).unlink(missing_ok=True)
+            finally:
+                os.close(lock)
         finally:
-            os.close(lock)
-
-    def _only(self, digest: str) -> int | None:
-        """The lock, held by nobody else; None if somebody holds it shared. Another one who removes is waited for.
-
-        That it could not be had alone, and then could be shared, may mean that who was in the way has just gone. So it
-        is tried some times: whoever needs what is held keeps it for longer.
-        """
-        pauses = iter(PAUSES)
-        while True:
-            try:
-                return self._locked(digest, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pass
-            try:
-                os.close(self._locked(digest, fcntl.LOCK_SH | fcntl.LOCK_NB))
-            except BlockingIOError:
-                os.close(self._locked(digest, fcntl.LOCK_SH))
-                continue
-            pause = next(pauses, None)
-            if pause is None:
-                return None
-            time.sleep(pause)
+            os.close(removing)
 
     def _path(self, digest: str) -> Path:
         return self._directory / digest.removeprefix("sha256:")
