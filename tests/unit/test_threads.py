@@ -131,3 +131,36 @@ def test_children_of_whom_there_are_more_than_a_page_holds_are_all_found() -> No
         finally:
             os.killpg(parent.pid, 9)
     assert len(set(found)) == 1 + many
+
+
+ORPHANS = """
+import ctypes
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+os.setpgrp()
+print(flush=True)
+for line in sys.stdin:
+    if os.fork() == 0:
+        if os.fork():
+            os._exit(0)
+        print(os.getpid(), flush=True)
+        time.sleep(60)
+    os.wait()
+"""
+
+
+def test_an_orphan_is_found_while_its_parent_ends() -> None:
+    """It goes from its parent to a process above, which may have been looked at already."""
+    missed = []
+    with child(ORPHANS) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        try:
+            for _ in range(300):
+                parent.stdin.write(b"\n")
+                parent.stdin.flush()
+                orphan = int(parent.stdout.readline())
+                if orphan not in threads.descendants(parent.pid):
+                    missed.append(orphan)
+        finally:
+            os.killpg(parent.pid, 9)
+    assert missed == []

@@ -16,6 +16,8 @@ from typing import Final, Literal
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _DEEPEST: Final = 4096
 """Processes of one tree that are followed."""
+_LOOKS: Final = 8
+"""At one tree. Two are the rule; of one that never stops to fork the last births are missed anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,21 @@ def processes(pids: Iterable[int], most: int) -> tuple[list[Process], bool]:
 
 
 def descendants(root: int) -> list[int]:
-    """A process and all that descends from it, as far as it is alive."""
+    """A process and all that descends from it, as far as it is alive; some of them may have ended meanwhile.
+
+    An orphan goes to a process above its parent. If its parent ends after that one was looked at, and before the parent
+    is, it is seen nowhere: so we look until nobody is found who was not found before.
+    """
+    found = {root: None}
+    for _ in range(_LOOKS):
+        before = len(found)
+        found |= dict.fromkeys(_tree(root))
+        if len(found) in (before, 1):
+            break
+    return list(found)
+
+
+def _tree(root: int) -> list[int]:
     found = [root]
     for pid in found:
         try:
