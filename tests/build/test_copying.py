@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from tests.build.conftest import Builds, text
+from tests.templates.layouts import Layout, folder, member, tar
 
 from proofbox.errors import InvalidInput
+from proofbox.templates.images import import_path
 from proofbox.templates.store import Store
+from proofbox.templates.tree import CAPABILITY, seen_owner
+from proofbox.templates.tree import attributes as read_attributes
 from proofbox.templates.view import View, names_of
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +51,9 @@ async def test_files_and_directories_go_where_engines_put_them(copies: Builds) -
     ("step", "what"),
     [
         ("COPY none /x", "'none' is not in"),
-        ("COPY *.none /x", "is not in"),
+        ("COPY *.none none /x/", "'none' is not in"),
+        ("COPY *.none a* /x/\nCOPY *.none /y", None),
+        ("COPY [z-a] /x", "bad character range"),
         ("COPY a b /x", "end it with '/'"),
         ("COPY a /dir", None),
         ("COPY dir/a /taken\nCOPY a /taken", None),
@@ -84,9 +90,10 @@ async def test_no_link_of_a_context_leads_out_of_it(copies: Builds, tmp_path: Pa
     made = await copies("FROM scratch\nCOPY . /all/\nCOPY in/file /through\nCOPY in /named")
     assert stat.S_ISLNK((found(made, "all/up") or os.lstat("/")).st_mode)
     assert (text(made, "through"), text(made, "named/file")) == ("inside", "inside")
-    for named in ("up", "abs", "dir/key", "dir", "../secret", "d*r/key"):
+    for named in ("up", "abs", "dir/key", "dir", "../secret"):
         with pytest.raises(InvalidInput, match="is not in"):
             await copies(f"FROM scratch\nCOPY {named} /x")
+    await copies("FROM scratch\nCOPY d*r/key /x")
     files = [path for path in (copies.store.home / "trees").rglob("tree/**/*") if path.is_file()]
     assert not [file for file in files if not file.is_symlink() and b"secret" in file.read_bytes()]
 
@@ -120,7 +127,7 @@ async def test_ignored_files_are_no_part_of_a_context(copies: Builds) -> None:
     """Neither copied, nor do their changes matter."""
     for name in ("keep", "a.log", "d/b.log", "d/keep.log"):
         copies.add(name)
-    copies.add(".dockerignore", "**/*.log\n!d/keep.log\n.dockerignore\n")
+    copies.add(".dockerignore", "**/*.log\n!d/../d/keep.log\n.dockerignore\n")
     made = await copies("FROM scratch\nCOPY . /")
     assert [text(made, name) for name in ("keep", "d/keep.log", "a.log", "d/b.log")] == ["", "", None, None]
     copies.add("a.log", "changed")
@@ -198,3 +205,38 @@ async def test_only_what_is_copied_matters_to_a_step(copies: Builds) -> None:
     copies.add("f", "two")
     third = await copies(recipe)
     assert len({first.digest, second.digest, third.digest}) == 3
+
+
+async def test_what_comes_of_a_stage_is_whose_it_was_there(copies: Builds, store: Store, tmp_path: Path) -> None:
+    """Owners and attributes, file capabilities too, go along from another template, unless an owner is named; a file of
+    the context is root's, whoever has it here.
+    """
+    capability = "\1\0\0\2\0\4" + 14 * "\0"
+    archive = tmp_path / "other.tar"
+    attributes = {"user.kept": "1", **({CAPABILITY: capability} if os.geteuid() == 0 else {})}
+    archive.write_bytes(tar(folder("d", owner=5), member("d/f", b"x", owner=5, mode=0o600, xattrs=attributes)))
+    store.import_tar(archive, "other")
+    copies.add("f")
+    made = await copies("FROM scratch\nCOPY --from=other / /a\nCOPY --from=other --chown=6:7 /d/f /b\nCOPY f /c")
+    root = os.geteuid() == 0
+    for path, owner in {"a/d": 5, "a/d/f": 5, "b": 6, "c": 0}.items():
+        seen = found(made, path)
+        assert seen is not None
+        assert seen_owner(seen)[0] == (owner if root else 0), path
+    place = View.of(made).find(names_of("a/d/f"))
+    assert place is not None
+    assert {name: value.decode() for name, value in read_attributes(place.path).items()} == attributes
+
+
+async def test_zeros_are_no_archive(copies: Builds) -> None:
+    """An image of a disk begins with zeros, as the end of an archive does: ADD copies it as it is."""
+    (copies.context / "disk.img").write_bytes(bytes(20_000))
+    assert text(await copies("FROM scratch\nADD disk.img /d/"), "d/disk.img") == 20_000 * "\0"
+
+
+async def test_a_base_that_wants_more_instructions_is_refused(copies: Builds, store: Store, tmp_path: Path) -> None:
+    """ONBUILD in an image is what its maker counts on; leaving it out in silence would build something else."""
+    layout = Layout(tmp_path / "layout")
+    import_path(store, layout.done(layout.image([[member("f")]], {"OnBuild": ["COPY . /app"]})), "waiting")
+    with pytest.raises(InvalidInput, match=r"line 1: .*ONBUILD.*COPY \. /app"):
+        await copies("FROM waiting\nENV A=1")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 
 import pytest
 
 from proofbox.build.dockerfile import parse
-from proofbox.build.plan import CopyFiles, MakeDirectory, Plan, RunCommand, Start, base_of, plan
+from proofbox.build.plan import CopyFiles, MakeDirectory, Plan, RunCommand, Start, plan, with_bases
 from proofbox.build.recipe import Copy, Recipe, Run, recipe
 from proofbox.build.toml import parse as parse_toml
 from proofbox.errors import InvalidInput
+from proofbox.templates.image import architecture
 
 pytest.importorskip("dockerfile")
 
@@ -111,10 +113,29 @@ FROM other
 COPY --from=two a b
 """
     made = parse(text)
-    assert base_of(made, made.stages[0], {}) == "img:1"
-    assert base_of(made, made.stages[0], {"TAG": "9"}) == "img:9"
+    assert with_bases(made, {}).stages[0].base == "img:1"
+    assert with_bases(made, {"TAG": "9"}).stages[0].base == "img:9"
     assert made.needed(made.last()) == [0, 2, 3]
     assert parse(text, target="one").needed(parse(text, target="one").last()) == [0]
+    chosen = with_bases(parse("ARG KIND=dev\nFROM a AS dev\nFROM a AS prod\nFROM ${KIND}"), {"KIND": "prod"})
+    assert chosen.needed(chosen.last()) == [1, 2]
+
+
+def test_this_machine_has_more_names_than_one() -> None:
+    """What a Dockerfile asks of a platform in any way that means this host; others are refused, see below."""
+    own, variant = architecture()
+    names = [
+        "linux",
+        own,
+        f"linux/{own}",
+        f"linux/{platform.machine()}",
+        "$BUILDPLATFORM",
+        "${TARGETPLATFORM:-x}",
+        "$NONE",
+    ]
+    names += [f"linux/{own}/{variant}"] if variant else []
+    for name in names:
+        assert with_bases(parse(f"FROM --platform={name} a"), {}).stages[0].base == "a", name
 
 
 @pytest.mark.parametrize(
@@ -131,6 +152,14 @@ COPY --from=two a b
         ("FROM a b", 1, "FROM takes one image"),
         ("FROM a\nENV A=${B#x}", 2, "only :-"),
         ("FROM $NONE", 1, "names nothing"),
+        ("FROM ${NONE#x}", 1, "only :-"),
+        ("ARG A=s390x\nFROM --platform=linux/$A a", 2, "--platform=linux/s390x, but this host is"),
+        ("FROM a\nFROM --platform=windows/amd64 a", 2, "--platform=windows/amd64"),
+        ("FROM a\nRUN", 2, "RUN takes a command"),
+        ("FROM a\nRUN []", 2, "RUN takes a command"),
+        ("FROM a AS b\nFROM a\nCOPY --from=$B x y", 3, "no variables there"),
+        ('FROM a\nENV A="${B:?is needed}"', 2, "is needed"),
+        ("FROM a\nENV A=\nENV B=${A?x} C=${A:?}", 3, "has no value"),
     ],
 )
 def test_what_is_not_supported_is_an_error_with_its_line(text: str, line: int, what: str) -> None:
@@ -138,7 +167,7 @@ def test_what_is_not_supported_is_an_error_with_its_line(text: str, line: int, w
 
     def understand() -> None:
         made = parse(text)
-        base_of(made, made.stages[-1], {})
+        with_bases(made, {})
         plan(made, made.stages[-1], Start(), {})
 
     with pytest.raises(InvalidInput, match=f"line {line}: .*{what}"):

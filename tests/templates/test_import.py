@@ -161,6 +161,13 @@ def test_names_of_any_bytes_are_kept(store: Store, tmp_path: Path) -> None:
     assert os.listdir(os.fsencode(layer(store, "t"))) == [b"\xff\nname"]
 
 
+def test_what_holds_nothing_is_no_root(store: Store, tmp_path: Path) -> None:
+    """An image of a disk begins with zeros, as the end of an archive does: it is not taken for an empty one."""
+    (tmp_path / "disk.img").write_bytes(bytes(20_000))
+    with pytest.raises(InvalidInput, match="nothing in it"):
+        store.import_tar(tmp_path / "disk.img", "disk")
+
+
 def test_a_cut_archive_is_refused(store: Store, tmp_path: Path) -> None:
     """Half an archive is no template: it is named, and nothing is left."""
     whole = archive(tmp_path / "t", member("a", b"x" * 100_000)).read_bytes()

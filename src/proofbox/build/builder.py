@@ -11,7 +11,7 @@ from time import monotonic
 import anyio.to_thread
 
 from proofbox.build.events import BasePulled, Event, StepBegan, StepEnded, Tell
-from proofbox.build.plan import Start, base_of, plan
+from proofbox.build.plan import Start, plan, with_bases
 from proofbox.build.recipe import SCRATCH, Recipe, Stage
 from proofbox.build.steps import Built, Steps
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
@@ -64,7 +64,7 @@ async def build(
     unknown = sorted(set(wanted.args) - recipe.arguments())
     if unknown:
         raise InvalidInput(f"{recipe.source}: it has no ARG {', '.join(unknown)}")
-    return await _Build(recipe, open_store(), wanted, tell, host).result(name)
+    return await _Build(with_bases(recipe, wanted.args), open_store(), wanted, tell, host).result(name)
 
 
 class _Build:
@@ -88,7 +88,12 @@ class _Build:
 
     async def _stage(self, stage: Stage, number: int, name: str | None) -> Template:
         given = self._wanted.args
-        base = await self._found(base_of(self._recipe, stage, given), stage.line)
+        base = await self._found(stage.base, stage.line)
+        if "onbuild" in base.facts:
+            raise InvalidInput(
+                f"{self._recipe.source}, line {stage.line}: the image {stage.base} wants instructions to be added "
+                f"(ONBUILD), which is not supported: write them down after FROM: {base.facts['onbuild']}"
+            )
         start = Start(env=base.env, cwd=base.cwd, user=base.user, facts=base.facts)
         planned = plan(self._recipe, stage, start, given)
         steps = Steps(self._recipe, self._store, self._wanted, self._tell, self._found, self._host)

@@ -6,8 +6,8 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ from proofbox.kit.newtree import Entry, Parts
 from proofbox.templates.below import Below, Found
 from proofbox.templates.room import Room
 from proofbox.templates.tar import is_tar, tar_entries
-from proofbox.templates.tree import content_digest
+from proofbox.templates.tree import OVERLAY, attributes, content_digest, seen_owner
 from proofbox.templates.unpack import NewTree, Notes
 from proofbox.templates.view import View, names_of
 
@@ -33,33 +33,33 @@ class Item:
 
     path: Parts
     mode: int
+    owner: tuple[int, int]
     source: bytes = b""
     link: bytes = b""
     content: bytes | None = None
     archive: bool = False
     mtime: int | None = None
+    attributes: Mapping[str, bytes] = field(default_factory=dict)
 
-    def described(self) -> tuple[str, ...]:
+    def described(self) -> tuple[object, ...]:
         """All that counts of it, for a digest: its content, and not where or when that was."""
         what = self.link.hex()
         if self.content is not None:
             what = hashlib.sha256(self.content).hexdigest()
         elif stat.S_ISREG(self.mode):
             what = content_digest(self.source)
-        return (b"/".join(self.path).hex(), f"{self.mode:o}", what, "archive" if self.archive else "")
+        return (b"/".join(self.path).hex(), self.mode, self.owner, what, self.archive, self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """What an instruction comes to: its items, and who is to own them."""
+    """What an instruction comes to."""
 
     items: tuple[Item, ...]
-    owner: tuple[int, int]
 
     def digest(self) -> str:
         """Of all that counts."""
-        described = [self.owner, *(item.described() for item in self.items)]
-        return hashlib.sha256(msgspec.json.encode(described)).hexdigest()
+        return hashlib.sha256(msgspec.json.encode([item.described() for item in self.items])).hexdigest()
 
     def targets(self, into: View) -> dict[Parts, list[Item]]:
         """The items by the target of the layer that they belong in."""
@@ -82,7 +82,7 @@ class Copying:
             for entry, content in tar_entries(Path(os.fsdecode(item.source)), name):
                 new.put(entry, content)
             return
-        entry = Entry(name, item.mode, *self.owner, item.link, mtime=item.mtime)
+        entry = Entry(name, item.mode, *item.owner, item.link, attributes=item.attributes, mtime=item.mtime)
         if item.content is not None:
             new.put(entry, io.BytesIO(item.content))
         elif stat.S_ISREG(item.mode):
@@ -96,6 +96,7 @@ class Copying:
 def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copying:
     """What ``copy`` means here. Raises ``InvalidInput`` for what is not there, and ``OSError``."""
     matches = [match for source in copy.sources for match in _matches(source, origin, ignored)]
+    owner = owner_of(copy.owner, into)
     to = into.resolve(names_of(copy.to))
     there = into.find(to)
     is_directory = there is not None and stat.S_ISDIR(there.found.st_mode)
@@ -104,12 +105,12 @@ def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copyi
         raise InvalidInput(f"several files are copied to {copy.to!r}, which is no directory; end it with '/'")
     items: list[Item] = []
     for match in matches:
-        items += _items(match, origin, ignored, to, inside, copy)
+        items += _items(match, origin, ignored, to, inside, copy, owner)
     for name, content in copy.inline:
         path = (*to, os.fsencode(name)) if inside else to
-        items.append(Item(path, stat.S_IFREG | (0o644 if copy.mode is None else copy.mode), content=content.encode()))
-    items = [item for item in items if _is_needed(item, into)]
-    return Copying(tuple(items), owner_of(copy.owner, into))
+        mode = 0o644 if copy.mode is None else copy.mode
+        items.append(Item(path, stat.S_IFREG | mode, owner, content=content.encode()))
+    return Copying(tuple(item for item in items if _is_needed(item, into)))
 
 
 def owner_of(owner: str | None, view: View) -> tuple[int, int]:
@@ -162,7 +163,7 @@ def _matches(source: str, origin: View, ignored: Ignored) -> list[Parts]:
         else:
             found = [(*path, name) for path in found]
     there = [path for path in found if not (path and ignored.covers(_text(path))) and _seen(origin, path)]
-    if not there:
+    if not there and not any(magic in source for magic in _MAGIC):  # a pattern may fit nothing, as for engines
         raise InvalidInput(f"{source!r} is not in what is copied from, or is ignored there")
     return there
 
@@ -171,7 +172,9 @@ def _seen(origin: View, path: Parts) -> bool:
     return origin.find(origin.resolve(path)) is not None
 
 
-def _items(match: Parts, origin: View, ignored: Ignored, to: Parts, inside: bool, copy: CopyFiles) -> Iterator[Item]:
+def _items(
+    match: Parts, origin: View, ignored: Ignored, to: Parts, inside: bool, copy: CopyFiles, owner: tuple[int, int]
+) -> Iterator[Item]:
     path = origin.resolve(match)
     found = origin.find(path)
     if found is None:
@@ -179,12 +182,14 @@ def _items(match: Parts, origin: View, ignored: Ignored, to: Parts, inside: bool
     if not stat.S_ISDIR(found.found.st_mode):
         target = (*to, match[-1]) if inside else to
         unpacks = copy.unpack and stat.S_ISREG(found.found.st_mode) and is_tar(Path(os.fsdecode(found.path)))
-        yield from [_item(to, found, copy.mode, archive=True)] if unpacks else _one(target, found, copy.mode)
+        yield from (
+            [Item(to, stat.S_IFREG, owner, found.path, archive=True)] if unpacks else _one(target, found, copy, owner)
+        )
         return
     if to:
-        yield Item(to, stat.S_IFDIR | 0o755)
+        yield Item(to, stat.S_IFDIR | 0o755, owner)
     for inner, each in _below(origin, path, ignored):
-        yield from _one((*to, *inner[len(path) :]), each, copy.mode)
+        yield from _one((*to, *inner[len(path) :]), each, copy, owner)
 
 
 def _below(origin: View, top: Parts, ignored: Ignored) -> Iterator[tuple[Parts, Found]]:
@@ -200,19 +205,20 @@ def _below(origin: View, top: Parts, ignored: Ignored) -> Iterator[tuple[Parts, 
             yield from _below(origin, path, ignored)
 
 
-def _one(path: Parts, found: Found, mode: int | None) -> Iterator[Item]:
-    """None for what is neither a file nor a directory nor a link."""
-    kind = found.found.st_mode
-    if stat.S_ISREG(kind) or stat.S_ISDIR(kind) or stat.S_ISLNK(kind):
-        yield _item(path, found, mode)
-
-
-def _item(path: Parts, found: Found, mode: int | None, *, archive: bool = False) -> Item:
-    kind = found.found.st_mode
+def _one(path: Parts, found: Found, copy: CopyFiles, owner: tuple[int, int]) -> Iterator[Item]:
+    """None for what is neither a file nor a directory nor a link. What comes of a stage or a template has the owner and
+    the attributes that it has there; those of a context are this host's.
+    """
+    kind, mtime = found.found.st_mode, found.found.st_mtime_ns
+    if copy.origin is not None and copy.owner is None:
+        owner = seen_owner(found.found)
     if stat.S_ISLNK(kind):
-        return Item(path, kind, link=os.readlink(found.path), mtime=found.found.st_mtime_ns)
-    mode = stat.S_IFMT(kind) | (stat.S_IMODE(kind) if mode is None else mode)
-    return Item(path, mode, source=found.path, archive=archive, mtime=found.found.st_mtime_ns)
+        yield Item(path, kind, owner, link=os.readlink(found.path), mtime=mtime)
+    elif stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+        mode = stat.S_IFMT(kind) | (stat.S_IMODE(kind) if copy.mode is None else copy.mode)
+        carried = {} if copy.origin is None else attributes(found.path)
+        kept = {name: value for name, value in carried.items() if not name.startswith(OVERLAY)}
+        yield Item(path, mode, owner, found.path, mtime=mtime, attributes=kept)
 
 
 def _text(path: Parts) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from proofbox.build.recipe import Arg, Copy, Env, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
@@ -74,7 +74,7 @@ def parse(
         place = _Place(source, command.start_line)
         if command.cmd.upper() == "FROM":
             if stages:
-                stages[-1] = Stage(base=stages[-1].base, name=stages[-1].name, line=stages[-1].line, steps=tuple(steps))
+                stages[-1] = replace(stages[-1], steps=tuple(steps))
             stages.append(_stage(command, place))
             steps = []
         elif stages:
@@ -85,7 +85,7 @@ def parse(
             raise place.wrong(f"{command.cmd.upper()} before the first FROM")
     if not stages:
         raise InvalidInput(f"{source}: no FROM in it")
-    stages[-1] = Stage(base=stages[-1].base, name=stages[-1].name, line=stages[-1].line, steps=tuple(steps))
+    stages[-1] = replace(stages[-1], steps=tuple(steps))
     if target is not None and target.lower() not in {stage.name for stage in stages}:
         raise InvalidInput(f"{source}: no stage is called {target!r}")
     return Recipe(
@@ -109,13 +109,15 @@ def _commands(text: str, source: str) -> Sequence[Command]:
 
 def _stage(command: Command, place: _Place) -> Stage:
     words = command.value
+    platform = ""
     for flag in command.flags:
-        if not flag.startswith("--platform="):
+        key, _, platform = flag.partition("=")
+        if key != "--platform":
             raise place.wrong(f"FROM {flag} is not supported")
     named = len(words) == 3 and words[1].upper() == "AS"
     if not words or not (len(words) == 1 or named):
         raise place.wrong("FROM takes one image, and AS a name")
-    return Stage(base=words[0], name=words[2].lower() if named else "", line=place.line)
+    return Stage(base=words[0], name=words[2].lower() if named else "", line=place.line, platform=platform)
 
 
 def _steps(command: Command, place: _Place) -> Sequence[Step]:
@@ -138,6 +140,8 @@ def _run(command: Command, place: _Place) -> Sequence[Step]:
             network = "none"
         elif flag not in ("--network=default", "--security=sandbox"):
             raise place.wrong(f"RUN {flag} is not supported")
+    if not any(command.value):
+        raise place.wrong("RUN takes a command")
     if command.json:
         return [Run(command=command.value, network=network, **_said(command, place))]
     if not command.heredocs:
@@ -166,12 +170,14 @@ def _chomped(word: str, content: str) -> str:
     return re.sub(r"^\t+", "", content, flags=re.MULTILINE) if word.startswith("<<-") else content
 
 
-def _copy(command: Command, place: _Place) -> Sequence[Step]:
+def _copy_options(command: Command, place: _Place) -> dict[str, Any]:
     name = command.cmd.upper()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"unpack": name == "ADD"}
     for flag in command.flags:
         key, _, value = flag.removeprefix("--").partition("=")
         if key == "from" and name == "COPY":
+            if "$" in value:
+                raise place.wrong(f"COPY {flag}: no variables there; name what they stand for with FROM ... AS")
             options["origin"] = value
         elif key == "chown":
             options["owner"] = value
@@ -179,6 +185,11 @@ def _copy(command: Command, place: _Place) -> Sequence[Step]:
             options["mode"] = int(value, 8)
         elif key != "link":
             raise place.wrong(f"{name} {flag} is not supported")
+    return options
+
+
+def _copy(command: Command, place: _Place) -> Sequence[Step]:
+    name = command.cmd.upper()
     *sources, to = command.value
     documents = {document.name: document for document in command.heredocs}
     inline, plain = [], []
@@ -190,13 +201,16 @@ def _copy(command: Command, place: _Place) -> Sequence[Step]:
         content = _chomped(source, documents[word[2]].content)
         inline.append((word[2], content, not word[1]))
     if name == "ADD":
-        options["unpack"] = True
         for source in plain:
             if re.match(r"[a-z+]+://|git@", source):
                 raise place.wrong(f"ADD of {source!r} is not supported: files of the context only; fetch it with RUN")
     if not sources:
         raise place.wrong(f"{name} takes at least one source and a target")
-    return [Copy(sources=tuple(plain), to=to, inline=tuple(inline), **options, **_said(command, place))]
+    return [
+        Copy(
+            sources=tuple(plain), to=to, inline=tuple(inline), **_copy_options(command, place), **_said(command, place)
+        )
+    ]
 
 
 def _pairs(command: Command, place: _Place) -> tuple[tuple[str, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,16 +43,21 @@ def parse(text: str) -> Ignored:
         if not line or line.startswith("#"):
             continue
         wanted = line.startswith("!")
-        plain = line.removeprefix("!").strip().strip("/")
-        plain = "/".join(name for name in plain.split("/") if name not in ("", "."))
+        plain = posixpath.normpath("/" + line.removeprefix("!").strip()).strip("/")
         if plain:
             found.append((pattern(plain), wanted))
     return Ignored(tuple(found))
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """``*`` and ``?`` stay within a name, ``**`` does not, ``[a-z]`` and ``[^a]`` are one character."""
-    return re.compile("".join(_translated(text)), re.DOTALL)
+    """``*`` and ``?`` stay within a name, ``**`` does not, ``[a-z]`` and ``[^a]`` are one character.
+
+    Raises ``InvalidInput`` for one that is none.
+    """
+    try:
+        return re.compile("".join(_translated(text)), re.DOTALL)
+    except re.error as error:
+        raise InvalidInput(f"pattern {text!r}: {error.msg}") from error
 
 
 def _translated(text: str) -> Sequence[str]:
@@ -68,7 +74,7 @@ def _translated(text: str) -> Sequence[str]:
             close = text.find("]", at + 2)
             if close < 0:
                 raise InvalidInput(f"pattern {text!r}: ']' is missing")
-            inner = text[at + 1 : close].replace("\\", "\\\\")
+            inner = re.sub(r"([\\\[&~|])", r"\\\1", text[at + 1 : close])
             found.append(f"[{inner}]")
             at = close + 1
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from proofbox.build import words
 from proofbox.build.recipe import SHELL, Arg, Copy, Env, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
 from proofbox.errors import InvalidInput
 from proofbox.model.spec import Network
-from proofbox.templates.image import architecture
+from proofbox.templates.image import architecture, is_for_us
 
 _SETTINGS: Final = (
     "entrypoint",
@@ -93,13 +93,27 @@ class Plan:
         return sorted({a.network for a in self.actions if isinstance(a, RunCommand) and a.network != "none"})
 
 
-def base_of(recipe: Recipe, stage: Stage, given: Mapping[str, str]) -> str:
-    """The name of a stage's base. Raises ``InvalidInput``."""
-    with_lines = _globals(recipe, given)
-    name = words.expand(stage.base, with_lines)
+def with_bases(recipe: Recipe, given: Mapping[str, str]) -> Recipe:
+    """The same with the variables in the names of bases replaced: one of them may name an earlier stage.
+
+    Raises ``InvalidInput`` with the line, also for a stage that is for another machine.
+    """
+    values = _globals(recipe, given)
+    return replace(recipe, stages=tuple(_with_base(recipe, stage, values) for stage in recipe.stages))
+
+
+def _with_base(recipe: Recipe, stage: Stage, values: Mapping[str, str]) -> Stage:
+    where = f"{recipe.source}, line {stage.line}"
+    try:
+        name, platform = words.expand(stage.base, values), words.expand(stage.platform, values)
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from error
     if not name:
-        raise InvalidInput(f"{recipe.source}, line {stage.line}: FROM {stage.base} names nothing; give it with an ARG")
-    return name
+        raise InvalidInput(f"{where}: FROM {stage.base} names nothing; give it with an ARG")
+    if platform and not is_for_us(platform):
+        own, _ = architecture()
+        raise InvalidInput(f"{where}: --platform={platform}, but this host is linux/{own}, and there is no emulation")
+    return replace(stage, base=name, platform=platform)
 
 
 def plan(recipe: Recipe, stage: Stage, start: Start, given: Mapping[str, str]) -> Plan:
@@ -204,7 +218,7 @@ class _State:
                 (name, words.expand_content(text, known) if expands else text) for name, text, expands in step.inline
             ),
             to="/" + posixpath.normpath(whole).strip("/") + ("/" if directory and whole.strip("/.") else ""),
-            origin=None if step.origin is None else self._said(step.origin),
+            origin=step.origin,
             owner=None if step.owner is None else self._said(step.owner),
             mode=step.mode,
             unpack=step.unpack,

@@ -106,6 +106,8 @@ class Stage:
     steps: tuple[Step, ...] = ()
     name: str = ""
     line: int = 0
+    platform: str = ""
+    """What it is said to be for, as ``linux/amd64``; it has to be this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,7 @@ class Recipe:
         return {arg.name for arg in (*self.args, *steps) if isinstance(arg, Arg)}
 
     def needed(self, last: int) -> list[int]:
-        """The stages that one depends on and itself, in their order."""
+        """The stages that one depends on and itself, in their order; the variables in names of bases are replaced."""
         needed, todo = set(), [last]
         while todo:
             number = todo.pop()

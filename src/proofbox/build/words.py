@@ -12,9 +12,10 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]")
 
 
 def expand(text: str, variables: Mapping[str, str], escape: str = "\\") -> str:
-    """``$name``, ``${name}``, ``${name:-word}``, ``${name:+word}`` (with and without the colon); quotes are removed.
+    """``$name``, ``${name}``, ``${name:-word}``, ``${name:+word}``, ``${name:?word}`` (with and without the colon);
+    quotes are removed.
 
-    Raises ``InvalidInput`` for what a shell could do and this cannot.
+    Raises ``InvalidInput`` for what a shell could do and this cannot, and where ``?`` finds no value.
     """
     return _Text(text, variables, escape).read()
 
@@ -105,13 +106,15 @@ class _Text:
         if rest.startswith("}"):
             self._at += 1
             return value or ""
-        operator = next((sign for sign in (":-", ":+", "-", "+") if rest.startswith(sign)), None)
+        operator = next((sign for sign in (":-", ":+", ":?", "-", "+", "?") if rest.startswith(sign)), None)
         if operator is None:
-            raise InvalidInput(f"{self._text!r}: of ${{...}} only :-, -, :+ and + are known here")
+            raise InvalidInput(f"{self._text!r}: of ${{...}} only :-, -, :+, +, :? and ? are known here")
         self._at += len(operator)
         word = self.read(until="}")
         self._at += 1
         there = value is not None and (value != "" or ":" not in operator)
         if "+" in operator:
             return word if there else ""
+        if "?" in operator and not there:
+            raise InvalidInput(f"{self._text!r}: {word or 'a variable in it has no value'}")
         return value if there and value is not None else word

@@ -107,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, rename="pascal"):
     exposed_ports: dict[str, Any] | None = None
     healthcheck: dict[str, Any] | None = None
     stop_signal: str = ""
+    on_build: tuple[str, ...] | None = None
 
 
 class RootFs(msgspec.Struct, frozen=True):
@@ -192,6 +193,17 @@ def is_image(names: set[str]) -> bool:
 def architecture() -> tuple[str, str]:
     """This machine's, and its variant, as images name them."""
     return _MACHINES.get(platform.machine(), (platform.machine(), ""))
+
+
+def is_for_us(platform: str) -> bool:
+    """Whether a platform as ``linux/amd64`` or ``linux/arm64/v8``, by any of its usual names, is this machine's."""
+    own, ours = architecture()
+    system, _, rest = platform.lower().partition("/")
+    if not rest and system != "linux":
+        system, rest = "linux", system
+    machine, _, variant = rest.partition("/")
+    machine, usual = _MACHINES.get(machine.replace("x86-64", "x86_64"), (machine, ""))
+    return system == "linux" and machine in ("", own) and (variant or usual) in ("", ours)
 
 
 def pick(descriptors: tuple[Descriptor, ...], what: str) -> Descriptor:

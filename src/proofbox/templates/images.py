@@ -201,6 +201,7 @@ def described(settings: Settings) -> dict[str, str]:
         "exposed_ports": sorted(settings.exposed_ports or {}),
         "healthcheck": settings.healthcheck,
         "stop_signal": settings.stop_signal,
+        "onbuild": settings.on_build,
     }
     return {key: msgspec.json.encode(value).decode() for key, value in told.items() if value}
 

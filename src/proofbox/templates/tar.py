@@ -64,6 +64,9 @@ def unpack_tar(source: Path, top: Path) -> Notes:
     with reported(str(source)), _opened_tar(source) as archive, NewTree(top, notes, room=room) as layer:
         for member in archive:
             _put_member(layer, archive, member)
+        if not os.listdir(top):
+            # An image of a disk begins with zeros, as the end of an archive does.
+            raise InvalidInput(f"import of {source}: there is nothing in it, if it is a tar archive at all")
     return notes
 
 
@@ -173,10 +176,12 @@ def _put_of_layer(layer: NewTree, archive: tarfile.TarFile, member: tarfile.TarI
 
 
 def is_tar(source: Path) -> bool:
-    """Whether a file begins as an archive that can be unpacked. Raises ``OSError`` if it cannot be read."""
+    """Whether a file begins as an archive that can be unpacked, with something in it: zeros alone, as images of disks
+    begin with, are one without. Raises ``OSError`` if it cannot be read.
+    """
     try:
-        with reported(str(source)), _opened_tar(source):
-            return True
+        with reported(str(source)), _opened_tar(source) as archive:
+            return archive.next() is not None
     except InvalidInput:
         return False
 
