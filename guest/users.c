@@ -88,7 +88,7 @@ static int find_entry(const char *name, long long uid, struct user *user)
         user->uid = (uid_t)id;
         user->gid = (gid_t)gid;
         copy(user->name, sizeof user->name, f[0]);
-        copy(user->home, sizeof user->home, f[5]);
+        copy(user->home, sizeof user->home, f[5][0] == '/' ? f[5] : "/");
         found = 1;
     }
     free(text);
@@ -127,6 +127,7 @@ static long long read_groups(const char *group, struct user *user)
 static int look_up(const char *spec, struct user *user)
 {
     memset(user, 0, sizeof *user);
+    user->home[0] = '/';
     if (!spec) {
         uid_t uid = geteuid();
         if (!find_entry(NULL, uid, user))
@@ -145,9 +146,11 @@ static int look_up(const char *spec, struct user *user)
     if (!*name || (group && !*group))
         return EINVAL;
     if (!find_entry(name, 0, user) && (id < 0 || !find_entry(NULL, id, user))) {
-        if (id < 0)
+        if (id < 0 && strcmp(name, "root") != 0)
             return ENOENT;
-        user->uid = (uid_t)id; /* a number without an entry: group 0, as other container engines do */
+        /* A number without an entry: group 0, as other container engines do. So is root, whom the kernel knows: an image may
+         * have no such file, and a program may have removed it. */
+        user->uid = id < 0 ? 0 : (uid_t)id;
     }
     long long gid = read_groups(group, user);
     if (group) {

@@ -14,10 +14,11 @@ struct user {
     gid_t groups[MAX_GROUPS];
     u32 group_count;
     char name[256]; /* empty without an entry */
-    char home[1024];
+    char home[1024]; /* "/" without one */
 };
 
 /* Looks up "name", "uid", "name:group", "uid:gid"; NULL is the calling process's own user. 0, or an errno (ENOENT: unknown).
+ * A number is known without an entry, and so is "root".
  * The files may be hostile: anything but a regular file is ignored, and at most 1 MiB of it is read. */
 int user_find(const char *spec, struct user *user);
 

@@ -11,7 +11,7 @@ from proofbox.errors import OperationFailed, Refused
 from proofbox.model.outcome import Exited, Killed, Signaled
 from proofbox.sandbox.api import Sandbox
 from proofbox.sandbox.result import CommandResult
-from proofbox.testing.needs import alive, check
+from proofbox.testing.needs import OpenBox, alive, check
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 70, 126, 127, 128, 143, 255])
@@ -132,6 +132,24 @@ async def test_commands_run_as_the_user_that_was_named(box: Sandbox) -> None:
     assert (await box.run("id -u", user="root")).stdout == "0\n"
     assert (await box.run("id -u; id -g; id -G", user="1234:2345")).stdout == "1234\n2345\n2345\n"
     assert (await box.run("echo $USER", user="nobody")).stdout == "nobody\n"
+
+
+@check(level="container")
+async def test_root_needs_no_entry(open_box: OpenBox) -> None:
+    """Images of a single program have no /etc/passwd, and a program may have removed it: the next command runs."""
+    async with open_box() as box:
+        await box.run("mv /etc/passwd /etc/passwd.away")
+        found = await box.run("id -u; echo $HOME; pwd", user="root")
+        assert found.stdout == "0\n/\n/\n"
+        assert await box.files.read("/etc/hosts")
+        assert (await box.run("mv /etc/passwd.away /etc/passwd; echo $HOME")).stdout == "/\n"
+        assert (await box.run("echo $HOME")).stdout == "/root\n"
+
+
+@check(level="container", users=True)
+async def test_a_number_without_an_entry_is_at_home_in_the_root(box: Sandbox) -> None:
+    """As at other engines: programs that look for $HOME find a directory."""
+    assert (await box.run("echo $HOME; pwd", user="12345")).stdout == "/\n/\n"
 
 
 @check()
