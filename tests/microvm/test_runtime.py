@@ -191,16 +191,17 @@ async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host
 
 
 async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: Host, tmp_path: Path) -> None:
-    """Many wait for one image; when nothing needs the template any more, the collector removes both."""
+    """Many wait for one image, which is compressed; when nothing needs the template, the collector removes both."""
     store = open_store()
     (tmp_path / "root").mkdir()
-    (tmp_path / "root/mark").write_text(str(tmp_path))
+    (tmp_path / "root/mark").write_text(str(tmp_path) + "again and " * 100_000)
     found = store.import_directory(tmp_path / "root", "microvm-image")
     image = data_home() / MACHINES / f"{found.digest.removeprefix('sha256:')}.erofs"
     stamps: list[int] = []
 
     async def opened() -> None:
-        async with machines.open_sandbox(found, limits=SMALL):
+        async with machines.open_sandbox(found, limits=SMALL) as box:
+            assert await box.files.read("/mark") == (tmp_path / "root/mark").read_bytes()
             stamps.append(image.stat().st_mtime_ns)
 
     async with anyio.create_task_group() as tasks:
@@ -208,6 +209,7 @@ async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: H
         tasks.start_soon(opened)
     assert len(set(stamps)) == 1
     assert image.stat().st_mode & 0o777 == 0o444
+    assert image.stat().st_size < (tmp_path / "root/mark").stat().st_size / 10
     store.close()
     store.remove("microvm-image")
     store.collect()
