@@ -1,4 +1,6 @@
-"""gVisor: a life and a command of ours, against runsc by itself on the same platform. For memory see ``density``."""
+"""gVisor: a life and a command of ours, against runsc by itself on the same platform: as it comes, and with the limits
+that ours has, which runsc sets by itself too. For memory see ``density``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -28,6 +31,8 @@ from proofbox.runtimes.oci.config import GUEST, bundle_config
 from proofbox.runtimes.oci.programs import MAKES
 
 BARE = "runsc by itself"
+LIMITED = "runsc, our limits"
+GROUPS = "proofbox-bench"
 
 
 class Bare:
@@ -58,14 +63,34 @@ class Bare:
 
     def set(self, args: list[str]) -> None:
         """What the next container runs."""
+        with self._changed() as config:
+            config["process"]["args"] = args
+
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Any]]:
         file = self.folder / "config.json"
         config = json.loads(file.read_text())
-        config["process"]["args"] = args
+        yield config
         file.write_text(json.dumps(config))
 
     def life(self) -> None:
         """``run``, as its users call it."""
         spawn([*self.words, "run", "--bundle", str(self.folder), f"bench-{time.monotonic_ns()}"])
+
+    def limited_life(self, memory: int, processes: int) -> None:
+        """The same, in control groups that runsc makes and removes."""
+        name = f"bench-{time.monotonic_ns()}"
+        with self._changed() as config:
+            config["linux"]["cgroupsPath"] = f"/{GROUPS}/{name}"
+            config["linux"]["resources"] = {"memory": {"limit": memory}, "pids": {"limit": processes}}
+        words = [word for word in self.words if word != "--ignore-cgroups"]
+        spawn([*words, "run", "--bundle", str(self.folder), name])
+
+    @staticmethod
+    def remove_groups() -> None:
+        """What runsc leaves above the group of each container."""
+        for group in (*Path("/sys/fs/cgroup").glob(GROUPS), *Path("/sys/fs/cgroup").glob(f"*/{GROUPS}")):
+            group.rmdir()
 
     def command(self, name: str) -> None:
         """``exec`` in a container that runs."""
@@ -87,6 +112,25 @@ class Bare:
             subprocess.run([*self.words, "delete", "--force", name], check=True)
 
 
+async def measure_lives(host: proofbox.Host, bare: Bare, rounds: int) -> dict[str, list[float]]:
+    """In turns. Without root runsc makes no control groups, and ours are where it cannot be told to be."""
+    theirs = {BARE: bare.life}
+    limits = host.effective(None)
+    if os.geteuid() == 0 and limits.memory is not None and limits.processes is not None:
+        processes = MAKES["runsc"].own_tasks + limits.processes
+        theirs[LIMITED] = functools.partial(bare.limited_life, limits.memory, processes)
+    await ours_latency(host, 2)
+    took: dict[str, list[float]] = {"proofbox": [], **{name: [] for name in theirs}}
+    try:
+        for _ in range(rounds):
+            took["proofbox"] += await ours_latency(host, 1)
+            for name, times in interleave(theirs, 1).items():
+                took[name] += times
+    finally:
+        bare.remove_groups()
+    return took
+
+
 async def measure(quick: bool) -> list[Row]:
     """In turns; nothing where runsc does not work."""
     try:
@@ -97,11 +141,7 @@ async def measure(quick: bool) -> list[Row]:
     facts = host.probe.facts
     with tempfile.TemporaryDirectory(prefix="bench-runsc-") as folder:
         bare = Bare(facts["program"], facts["platform"], Path(folder))
-        await ours_latency(host, 2)
-        lives: dict[str, list[float]] = {"proofbox": [], BARE: []}
-        for _ in range(rounds):
-            lives["proofbox"] += await ours_latency(host, 1)
-            lives[BARE] += interleave({BARE: bare.life}, 1)[BARE]
+        lives = await measure_lives(host, bare, rounds)
         commands: dict[str, list[float]] = {"proofbox": [], BARE: []}
         async with host.open_sandbox("host") as box:
             await box.run([TRUE])
