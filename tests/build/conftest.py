@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.templates.registries import Registry, serving
 
 from proofbox.build.builder import Wanted, build
 from proofbox.build.dockerfile import parse
@@ -48,6 +49,13 @@ async def native(anyio_backend: str) -> AsyncIterator[Host]:
         pytest.skip(str(refused))
     yield host
     await host.aclose()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A registry on loopback; skipped where its package or skopeo is not installed."""
+    with serving(tmp_path_factory.mktemp("registry")) as found:
+        yield found
 
 
 @dataclass

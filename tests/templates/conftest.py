@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.templates.registries import CONFIG, Registry, answers, free_port
+from tests.templates.registries import Registry, serving
 
 from proofbox.kit.tree import remove_tree
 from proofbox.templates.store import Store
@@ -42,20 +40,5 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """A registry on loopback; skipped where its package or skopeo is not installed."""
-    if not shutil.which("docker-registry") or not shutil.which("skopeo"):
-        pytest.skip("docker-registry and skopeo are not both installed")
-    top = tmp_path_factory.mktemp("registry")
-    for _ in range(5):  # another process may take the port meanwhile
-        port = free_port()
-        (top / "config.yml").write_text(CONFIG.format(root=top / "data", port=port))
-        with open(top / "log", "wb") as log:
-            words = ["docker-registry", "serve", str(top / "config.yml")]
-            process = subprocess.Popen(words, stdout=log, stderr=log)
-        found = Registry(f"127.0.0.1:{port}", top / "log", process)
-        if answers(found.address, process):
-            break
-        found.end()
-    else:
-        pytest.fail(f"docker-registry did not start: {(top / 'log').read_text()[-2000:]}")
-    yield found
-    found.end()
+    with serving(tmp_path_factory.mktemp("registry")) as found:
+        yield found

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 CONFIG = """
 version: 0.1
@@ -75,3 +80,24 @@ def answers(address: str, process: subprocess.Popen[bytes]) -> bool:
         except (urllib.error.URLError, OSError):
             time.sleep(0.02)
     return False
+
+
+@contextmanager
+def serving(top: Path) -> Iterator[Registry]:
+    """One that keeps its images in that directory; skips the test where its package or skopeo is not installed."""
+    if not shutil.which("docker-registry") or not shutil.which("skopeo"):
+        pytest.skip("docker-registry and skopeo are not both installed")
+    for _ in range(5):  # another process may take the port meanwhile
+        port = free_port()
+        (top / "config.yml").write_text(CONFIG.format(root=top / "data", port=port))
+        with open(top / "log", "wb") as log:
+            words = ["docker-registry", "serve", str(top / "config.yml")]
+            process = subprocess.Popen(words, stdout=log, stderr=log)
+        found = Registry(f"127.0.0.1:{port}", top / "log", process)
+        if answers(found.address, process):
+            break
+        found.end()
+    else:
+        pytest.fail(f"docker-registry did not start: {(top / 'log').read_text()[-2000:]}")
+    yield found
+    found.end()

@@ -214,6 +214,34 @@ def test_this_machines_image_is_picked(store: Store, tmp_path: Path) -> None:
         import_path(store, layout.done(alone), "made")
     with pytest.raises(InvalidInput, match="m68k"):
         import_path(store, layout.done({**strange, "platform": None}), "made")
+    named = {"annotations": {"org.opencontainers.image.ref.name": "1"}}
+    chosen = import_path(store, layout.done({**ours, **named}, {**strange, **named}), "made", reference="1")
+    assert chosen.digest == made.digest
+
+
+def test_one_of_several_images_is_named_as_docker_names_it(store: Store, tmp_path: Path) -> None:
+    """By its whole name, as users write it or as it is written; one tag for two images names neither."""
+    layout = Layout(tmp_path / "image")
+    both = [
+        layout.image(
+            [[member("f", name.encode())]],
+            annotations={
+                "org.opencontainers.image.ref.name": "1",
+                "io.containerd.image.name": f"docker.io/library/{name}:1",
+            },
+        )
+        for name in ("a", "b")
+    ]
+    top = layout.done(*both)
+    for name in ("a:1", "docker.io/library/a:1"):
+        made = import_path(store, top, "made", reference=name)
+        assert (Path(made.layers[0].source) / "f").read_text() == "a"
+    for reference in (None, "1"):
+        with pytest.raises(InvalidInput, match=r"several images \(a:1, b:1\)"):
+            import_path(store, top, "made", reference=reference)
+    with pytest.raises(InvalidInput, match=r"no image 'c:1' in it \(it has: a:1, b:1\)"):
+        import_path(store, top, "made", reference="c:1")
+    assert import_path(store, layout.done(both[1]), "made", reference="1").facts["reference"] == "1"
 
 
 EVIL: dict[str, list[Member]] = {

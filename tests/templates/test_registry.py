@@ -41,6 +41,10 @@ def test_an_image_comes_from_a_registry(store: Store, served: Registry, tmp_path
     assert "a tag" in made.facts["mutable"]
     fixed = pull(store, f"{served.address}/app@{made.facts['index_digest']}", "fixed")
     assert fixed.digest == made.digest
+    pushed(served, tmp_path / "second", "second:1", b"second")
+    index = registry.look_up(f"{served.address}/second:1").index
+    assert "mutable" not in pull(store, f"{served.address}/second@{index}", "fixed").facts
+    assert "a tag" in pull(store, f"{served.address}/second:1", "by-tag").facts["mutable"]
     assert not list((store.home / "making").iterdir())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from proofbox.build.steps import Built, Steps
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
 from proofbox.model.template import Template
 from proofbox.sandbox.host import Host
-from proofbox.templates.images import pull
+from proofbox.templates.images import moving, pull
 from proofbox.templates.registry import parse as parse_reference
 from proofbox.templates.store import NAME, Store, check_name, open_store
 from proofbox.templates.unpack import Notes
@@ -132,16 +133,17 @@ class _Build:
         """The stage or template of that name; pulled if it is an image that the store does not have."""
         if name.lower() in self._stages:
             return self._stages[name.lower()]
-        found = await anyio.to_thread.run_sync(self._resolved, name, line)
-        if "mutable" in found.facts:
-            self._mutable[f"{name}: {found.facts['mutable']}"] = None
+        found, mutable = await anyio.to_thread.run_sync(self._resolved, name, line)
+        if mutable:
+            self._mutable[mutable] = None
         return found
 
-    def _resolved(self, name: str, line: int) -> Template:
+    def _resolved(self, name: str, line: int) -> tuple[Template, str]:
+        """And why it may be another one tomorrow."""
         if name in self._wanted.bases:
-            return self._store.resolve(self._wanted.bases[name])
+            return _of_template(name, self._store.resolve(self._wanted.bases[name]))
         if name == SCRATCH:
-            return self._scratch()
+            return self._scratch(), ""
         try:
             names = [name] if NAME.fullmatch(name) or name.startswith("sha256:") else []
             image = name_of_image(name)
@@ -149,9 +151,11 @@ class _Build:
             raise InvalidInput(f"{self._recipe.source}, line {line}: {error}") from error
         for each in names if self._wanted.repull else [*names, image]:
             try:
-                return self._store.resolve(each)
+                found = self._store.resolve(each)
             except UnknownTemplate:
                 continue
+            # One image can be known by a tag and by its digest; what counts is how it is named here.
+            return _of_template(name, found) if each in names else (found, moving(name))
         began = monotonic()
         try:
             found = pull(self._store, name, image)
@@ -159,7 +163,7 @@ class _Build:
             asked = f"{self._recipe.source}, line {line}: there is no template for the base {name!r} here"
             raise type(error)(f"{asked} (`--base {name}=TEMPLATE` takes one that is), and {error}") from error
         self._tell(BasePulled(reference=name, seconds=monotonic() - began))
-        return found
+        return found, moving(name)
 
     def _scratch(self) -> Template:
         def empty(tree: Path) -> Notes:
@@ -170,7 +174,18 @@ class _Build:
         return self._store.put_template([("/", layer)], env={}, facts={"source": SCRATCH})
 
 
+def _of_template(name: str, found: Template) -> tuple[Template, str]:
+    return found, f"{name}: {found.facts['mutable']}" if "mutable" in found.facts else ""
+
+
 def name_of_image(reference: str) -> str:
-    """What an image of a registry is called in the store when a build pulls it. Raises ``InvalidInput``."""
+    """What an image of a registry is called in the store when a build pulls it. Raises ``InvalidInput``.
+
+    Two tags that differ in capitals, or beyond the length of a name, are two images.
+    """
     repository, tag, digest = parse_reference(reference)
-    return re.sub(r"[^a-z0-9._/-]", "-", f"{repository}/{digest[7:19] or tag}".lower()).lstrip("-")
+    whole = f"{repository}/{digest[7:19] or tag}"
+    name = re.sub(r"[^a-z0-9._/-]", "-", whole.lower()).lstrip("-")
+    if whole == whole.lower() and NAME.fullmatch(name):
+        return name
+    return f"{name[:100]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"

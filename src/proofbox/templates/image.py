@@ -59,6 +59,10 @@ _MACHINES: Final = {
 }
 Document = TypeVar("Document")
 _REFERENCE: Final = "org.opencontainers.image.ref.name"
+_WHOLE_NAME: Final = "io.containerd.image.name"
+"""Docker's, in an archive of ``docker save``; the reference there is the tag alone."""
+_USUAL: Final = re.compile(r"docker\.io/(library/)?")
+"""What a user does not write."""
 
 
 class Platform(msgspec.Struct, frozen=True):
@@ -269,16 +273,24 @@ def _from_layout(top: Path, reference: str | None) -> Image:
 
 
 def _referenced(manifests: tuple[Descriptor, ...], reference: str | None, what: str) -> tuple[Descriptor, ...]:
-    names = {(one.annotations or {}).get(_REFERENCE, ""): one for one in manifests}
-    if reference is not None:
-        if reference not in names:
-            raise InvalidInput(f"import of {what}: no image {reference!r} in it (it has: {', '.join(sorted(names))})")
-        return (names[reference],)
+    """All with one name, which are for several platforms."""
     if not manifests:
         raise InvalidInput(f"import of {what}: an image layout without an image")
-    if len(names) > 1:
-        raise InvalidInput(f"import of {what}: several images ({', '.join(sorted(names))}); name one of them")
-    return manifests
+    called = [(_names(one), one) for one in manifests]
+    meant = [(names, one) for names, one in called if reference is None or reference in names]
+    offered = ", ".join(sorted({names[0] for names, _ in meant or called}))
+    if not meant:
+        raise InvalidInput(f"import of {what}: no image {reference!r} in it (it has: {offered})")
+    if len({names[0] for names, _ in meant}) > 1:
+        raise InvalidInput(f"import of {what}: several images ({offered}); name one of them")
+    return tuple(one for _, one in meant)
+
+
+def _names(one: Descriptor) -> tuple[str, ...]:
+    """What an image of a layout can be called by, the most exact one first."""
+    said = one.annotations or {}
+    tag, whole = said.get(_REFERENCE, ""), said.get(_WHOLE_NAME, "")
+    return (_USUAL.sub("", whole, count=1), whole, tag) if whole else (tag,)
 
 
 def _from_manifest(top: Path, place: str, digest: str, manifest: Manifest) -> Image:

@@ -105,7 +105,7 @@ def pull(store: Store, reference: str, name: str) -> Template:
     with _failing(f"pull of {reference}", store), memo.alone(found.digest):
         known = memo.recall(found.digest)
         if known and store.has(known):
-            return store.tag(name, known)
+            return _known_by(store.tag(name, known), store, reference)
         wanted = [layer.digest for layer in found.manifest.layers]
         with Fetched(store.home, wanted) as blobs, workshop(store.home / "making") as place:
             began = monotonic()
@@ -117,11 +117,25 @@ def pull(store: Store, reference: str, name: str) -> Template:
                 "index_digest": found.index,
                 "pull_seconds": f"{took:.3f}",
                 "layers_pulled": f"{count} of {len(image.blobs)}",
-                "mutable": "" if found.fixed else f"{reference}: a tag, which may stand for another image later",
+                "mutable": moving(reference),
             }
             template = _keep(store, image, {key: value for key, value in facts.items() if value}, name, {}, None)
         memo.remember(found.digest, template.digest)
         return template
+
+
+def moving(reference: str) -> str:
+    """Why that may be another image later; empty for a reference with a digest."""
+    return "" if "@" in reference else f"{reference}: a tag, which may stand for another image later"
+
+
+def _known_by(found: Template, store: Store, reference: str) -> Template:
+    """The same; that a tag led to it is on record, also where it was first asked for by its digest."""
+    if "mutable" in found.facts or not moving(reference):
+        return found
+    layers = [(layer.target, layer.digest) for layer in found.layers]
+    facts = found.facts | {"mutable": moving(reference)}
+    return store.put_template(layers, env=found.env, cwd=found.cwd, user=found.user, facts=facts, name=found.name)
 
 
 def _had(store: Store, manifest: Manifest) -> int:

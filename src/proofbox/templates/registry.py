@@ -42,14 +42,13 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 @dataclass(frozen=True, slots=True)
 class Named:
     """What a reference stands for now. ``digest``: of the manifest for this machine; ``index``: of what the reference
-    led to first. ``fixed``: the reference has a digest in it, and can stand for nothing else later.
+    led to first.
     """
 
     repository: str
     digest: str
     manifest: Manifest
     index: str
-    fixed: bool
 
     @property
     def reference(self) -> str:
@@ -70,7 +69,7 @@ def look_up(reference: str) -> Named:
         first = first or seen
         found = manifest_of(data, reference)
         if isinstance(found, Manifest):
-            return Named(repository, seen, found, first, "@" in reference)
+            return Named(repository, seen, found, first)
         wanted = pick(found.manifests, reference).digest
         asked = f"{repository}@{wanted}"
     raise InvalidInput(f"pull of {reference}: more than {DEPTH_MOST} indexes in one another")
