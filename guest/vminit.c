@@ -23,6 +23,7 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -34,6 +35,7 @@ enum { MESSAGE_MACHINE = 3, MESSAGE_USAGE = 4, MESSAGE_RENEW = 5 };
 enum { MACHINE_ENTROPY = 1, MACHINE_CLOCK, MACHINE_IMAGES, MACHINE_HOSTNAME, MACHINE_ID, MACHINE_BOOT_ID };
 
 #define ENTROPY_MAX 512
+#define TASKS_MOST "4194304" /* that a kernel can number */
 #define K_RNDADDENTROPY 0x40085203
 #define K_RNDRESEEDCRNG 0x5207
 
@@ -139,6 +141,29 @@ static void leave_first_root(void)
     mount_at("sysfs", "/sys", NULL);
     mount_at("cgroup2", "/cgroup", NULL);
     directory("/image");
+}
+
+static void set(const char *path, const char *value)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    need(file, "open", path);
+    need(write(file, value, strlen(value)), "set", path);
+    close(file);
+}
+
+/*
+ * The kernel draws limits of its own from the size of the machine, below those of the sandbox, and nobody would be told
+ * which one was reached: it refuses memory and processes as if the program had asked for nonsense.
+ */
+static void lift_limits(void)
+{
+    rlim_t tasks = strtoul(TASKS_MOST, NULL, 10);
+    struct rlimit most = {tasks, tasks};
+    set("/proc/sys/vm/overcommit_memory", "1");
+    set("/proc/sys/kernel/threads-max", TASKS_MOST);
+    set("/proc/sys/kernel/pid_max", TASKS_MOST);
+    need(setrlimit(RLIMIT_NPROC, &most), "lift limit", "processes");
+    need(setrlimit(RLIMIT_SIGPENDING, &most), "lift limit", "signals");
 }
 
 /* Devices come when their drivers have found them. */
@@ -410,6 +435,7 @@ _Noreturn void vminit_main(void)
     mount_at("devtmpfs", "/dev", "mode=0755"); /* a failure is told there until there are ports */
     load_modules();
     leave_first_root();
+    lift_limits();
     vm.channel = open_port(1);
     vm.control = open_port(2);
     vmusage_prepare();

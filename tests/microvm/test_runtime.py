@@ -122,6 +122,23 @@ async def test_a_machine_of_a_size_boots_once(
     assert len(set(told)) == len(told) == 6
 
 
+async def test_the_first_machine_of_a_size_has_all_of_its_memory(machines: Host, template: Template) -> None:
+    """What was empty when its state was saved is memory of the state's and its own when it is written first: its group
+    on the host has room for both, or what it does would be the end of its machine.
+    """
+    async with machines.open_sandbox(template, limits=Limits(memory=520 * MIB)) as box:
+        result = await box.run("head -c 460M /dev/zero | tail -c 460M | wc -c", timeout=90)
+        assert result.stdout == f"{460 * MIB}\n"
+
+
+async def test_the_limit_on_processes_is_no_lower_than_what_was_asked(machines: Host, template: Template) -> None:
+    """The kernel of a small machine would have few, and refuse the next one where nothing counts that."""
+    code = "import threading, time\nfor _ in range(900):\n    threading.Thread(target=time.sleep, args=(60,)).start()"
+    async with machines.open_sandbox(template, limits=Limits(memory=96 * MIB, processes=1000)) as box:
+        result = await box.run(["python3", "-c", f"{code}\nimport os; os.write(1, b'all'); os._exit(0)"], timeout=90)
+        assert result.stdout == "all", result
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 async def test_what_is_closed_to_its_user_keeps_no_image_from_being_made(machines: Host, template: Template) -> None:
     """The host's secrets are not in it, and all the rest is."""

@@ -168,7 +168,9 @@ class MicrovmRuntime(Copying, _Seen):
         ids = find_ids()
         base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         outer = Limits(
-            memory=inside.guest_memory(spec.limits) + vmm.OVERHEAD[parts.accelerator],
+            # Twice: who writes a page first that was empty when the machine was saved pays for the empty one as well,
+            # which the kernel makes in the state's file. All that go on from this state share that one then.
+            memory=2 * inside.guest_memory(spec.limits) + vmm.OVERHEAD[parts.accelerator],
             processes=vmm.OWN_TASKS,
             cpus=spec.limits.cpus,
         )
