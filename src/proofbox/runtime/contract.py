@@ -59,7 +59,7 @@ class Probe:
     by_name_only: bool = False
     """Never chosen for a level, only where somebody asks for it by its name: its notes say why."""
     fatal: frozenset[LimitKind] = frozenset()
-    """Limits that end the whole sandbox, where at other runtimes they end or refuse one process in it."""
+    """Limits that may end the whole sandbox, where at other runtimes they end or refuse one process in it."""
     differs: dict[str, str] = field(default_factory=dict)
     """What is not as on Linux for programs inside, by subject: ``first process``, ``status``, ..."""
     missing: tuple[Missing, ...] = ()

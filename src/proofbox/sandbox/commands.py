@@ -197,7 +197,7 @@ class Commands:
                     after = await self.life.usage()  # the peak is evidence now
             except ProofboxError:  # ended since: the command's own result stands
                 after = None
-        result = result_of(stream, self._setting.limits, before, after)
+        result = result_of(stream, self._setting, before, after)
         if clocks.cpu is not None or result.outcome in ENDED_BY_CPU_TIME:
             result = replace(result, outcome=await self._cpu_time(result, clocks.cpu))
         if isinstance(result.outcome, HitLimit):

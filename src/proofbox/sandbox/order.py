@@ -11,11 +11,12 @@ from typing import Final, get_args
 
 from proofbox.errors import InvalidInput, Refused
 from proofbox.model.limits import Limits
+from proofbox.model.outcome import Outcome
 from proofbox.model.spec import Network, SandboxSpec, Volume
 from proofbox.model.template import Template
 from proofbox.runtime.contract import Probe
 from proofbox.sandbox.given import as_env, as_path, as_user
-from proofbox.sandbox.setting import Setting
+from proofbox.sandbox.setting import KILLED, KILLED_AT_GVISOR, Setting
 
 _ID: Final = re.compile(r"[a-z0-9-]{1,63}")
 _HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
@@ -49,7 +50,8 @@ class Order:
     user: bytes
     users: bool
     counts_cpu: bool
-    """As in ``Setting``."""
+    killed: tuple[Outcome, ...]
+    """Both as in ``Setting``."""
     verify_start: bool
     """It is handed out only after its full fingerprint was compared too."""
     seed: str | None
@@ -67,6 +69,7 @@ class Order:
             user=self.user,
             users=self.users,
             counts_cpu=self.counts_cpu,
+            killed=self.killed,
         )
 
 
@@ -91,6 +94,7 @@ def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, pro
         user=as_user(template.user if asked.user is None else asked.user),
         users=probe.users,
         counts_cpu="command_cpu_time" in probe.enforces,
+        killed=KILLED_AT_GVISOR if "memory" in probe.fatal else KILLED,
         verify_start=asked.verify_start,
         seed=_seed(asked.seed, runtime, probe),
         template=template,

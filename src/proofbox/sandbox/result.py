@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Literal
 
 from proofbox.errors import Busy, InvalidInput, OperationFailed, ProofboxError
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Exited, HitLimit, Killed, Lost, Outcome, Signaled, Usage, memory_hit
+from proofbox.sandbox.setting import Setting
 from proofbox.sandbox.stream import Stream
 from proofbox.wire import frames, guest
-
-KILLED_IN_SHELL: Final = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class CommandResult:
         return None
 
 
-def result_of(stream: Stream, limits: Limits, before: Usage | None, after: Usage | None) -> CommandResult:
+def result_of(stream: Stream, setting: Setting, before: Usage | None, after: Usage | None) -> CommandResult:
     """The result of a command whose END has come. ``before`` and ``after`` are the sandbox's counters around it."""
     end = stream.end
     assert end is not None
@@ -95,10 +93,10 @@ def result_of(stream: Stream, limits: Limits, before: Usage | None, after: Usage
         _grown(before, after, "process_denials"),
     )
     elapsed = end.elapsed_us / 1e6
-    outcome = _outcome(stream, end, limits, elapsed)
-    if usage.oom_kills and outcome in (Signaled(signal.SIGKILL), Exited(KILLED_IN_SHELL)):
+    outcome = _outcome(stream, end, setting.limits, elapsed)
+    if usage.oom_kills and outcome in setting.killed:
         peak = after.memory_peak if after is not None else None
-        outcome = memory_hit(limits.memory, peak, elapsed)
+        outcome = memory_hit(setting.limits.memory, peak, elapsed)
     stderr = stream.incoming.get(frames.STDERR)
     return CommandResult(
         outcome=outcome,

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import posixpath
 import resource
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Final
 
 from proofbox.errors import Refused
 from proofbox.model.limits import Limits
+from proofbox.model.outcome import Exited, Outcome, Signaled
 from proofbox.sandbox.given import as_env, as_path, as_user, is_root
+
+KILLED: Final = (Signaled(signal.SIGKILL), Exited(128 + signal.SIGKILL))
+"""The second one is how a shell tells it of its child."""
+KILLED_AT_GVISOR: Final = (*KILLED, Exited(1))
+"""The kernel ends the process of this host that a program runs in, or else gVisor itself. gVisor calls it an exit."""
 
 
 @dataclass(slots=True)
@@ -24,6 +32,8 @@ class Setting:
     users: bool
     counts_cpu: bool = False
     """CPU time of a single command can be limited here."""
+    killed: tuple[Outcome, ...] = KILLED
+    """How a command ends that the kernel ended for want of memory, if it did: its counter says whether."""
     rlimits: tuple[tuple[int, int, int], ...] = ()
     fields: tuple[bytes, ...] = field(init=False)
 

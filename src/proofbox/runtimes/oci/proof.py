@@ -76,7 +76,7 @@ DIFFERS: Final = {
 NOT_OF_GVISOR: Final[frozenset[LimitKind]] = frozenset({"command_cpu_time"})
 """Of its kernel's processor time nobody outside can tell which command it was for."""
 OF_GVISOR: Final = (
-    "memory: gVisor's kernel is one process of the host, so that reaching the limit ends the sandbox",
+    "memory: gVisor's kernel is one process of the host, so that reaching the limit may end the sandbox",
     "processes: gVisor refuses them by the limit; root inside can undo that, and ends the sandbox at some more",
     "disk: /dev is in memory and counts there, not as disk; only root inside can write to it",
     "command_cpu_time: outside, only the processor time of the whole sandbox is known",

@@ -18,13 +18,18 @@ from proofbox.testing.needs import OpenBox, check
 
 EAT = "tail /dev/zero"
 """Keeps an endless line in memory."""
+AT_ONCE = "dd if=/dev/zero of=/dev/null bs=1500M count=1"
+"""Asks for all of it in one piece, as much as a small machine does not have."""
+GROWS = "awk 'BEGIN { x = 1; while (1) x = x x }'"
+"""Its own instructions fill memory, where the others have the kernel do it."""
 
 
+@pytest.mark.parametrize("eat", [EAT, AT_ONCE, GROWS])
 @check(enforces=("memory",), survives=("memory",))
-async def test_passing_the_memory_limit_is_named(open_box: OpenBox) -> None:
+async def test_passing_the_memory_limit_is_named(open_box: OpenBox, eat: str) -> None:
     """The outcome says memory, with the limit, and the kernel's counter stands beside it; the sandbox lives on."""
     async with open_box(limits=Limits(memory=64 * MIB)) as box:
-        result = await box.run(f"exec {EAT}", timeout=60)
+        result = await box.run(f"exec {eat}", timeout=60)
         assert isinstance(result.outcome, HitLimit), result.outcome
         assert (result.outcome.kind, result.outcome.limit) == ("memory", 64 * MIB)
         assert (result.usage.oom_kills or 0) >= 1
@@ -68,6 +73,18 @@ async def test_a_memory_limit_that_ends_the_sandbox_says_so(open_box: OpenBox, e
     hit = lost.value.limit
     assert isinstance(hit, HitLimit)
     assert (hit.kind, hit.limit, hit.cause) == ("memory", 64 * MIB, "task")
+
+
+@check(enforces=("memory",))
+async def test_who_is_ended_for_memory_is_told_so_whether_or_not_the_sandbox_goes_on(open_box: OpenBox) -> None:
+    """By the outcome, or by the loss: never by an exit status alone, which tells an agent nothing."""
+    async with open_box(limits=Limits(memory=256 * MIB)) as box:
+        try:
+            hit: object = (await box.run(f"exec {GROWS}", timeout=60)).outcome
+        except SandboxLost as lost:
+            hit = lost.limit
+    assert isinstance(hit, HitLimit), hit
+    assert (hit.kind, hit.limit, hit.cause) == ("memory", 256 * MIB, "task")
 
 
 @check(enforces=("processes",))
