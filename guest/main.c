@@ -9,12 +9,12 @@
 #include "userns.h"
 #include "vmenter.h"
 #include "vminit.h"
+#include "withparent.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 struct face {
@@ -73,24 +73,13 @@ static int launcher_face(int argc, char **argv)
     return launcher_main(fd);
 }
 
-/* with-parent PID PROGRAM ARGUMENTS...: becomes that program, which the kernel ends when our parent, the process PID, ends. */
-static int with_parent_face(int argc, char **argv)
-{
-    if (argc < 3)
-        return 2;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != (pid_t)atol(argv[1]))
-        return 1;
-    execv(argv[2], argv + 2);
-    return 127;
-}
-
 static const struct face faces[] = {
     {"guest", guest_face},
     {"launcher", launcher_face},
     {"oci-enter", ocienter_main},
     {"oci-beside", ocibeside_main},
     {"userns", userns_main},
-    {"with-parent", with_parent_face},
+    {"with-parent", withparent_main},
     {"vm-enter", vmenter_main},
     {"image-tree", imagetree_main},
     {"keep-layers", keeplayers_main},

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from proofbox.errors import Refused
@@ -63,3 +64,12 @@ async def verifier(host: Host) -> AsyncIterator[FunctionVerifier]:
     """One for all tests of a file, as a run has one: what one candidate does to it would show in the next."""
     async with FunctionVerifier(host) as verifier:
         yield verifier
+
+
+async def holds(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true within some seconds."""
+    for _ in range(6000):
+        if condition():
+            return True
+        await anyio.sleep(0.005)
+    return False

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.conftest import open_host
+from tests.conftest import holds, open_host
 
 from proofbox.errors import CreateFailed, SandboxLost
 from proofbox.host import cgroup
@@ -88,15 +88,6 @@ def started(runtime: str) -> subprocess.Popen[bytes]:
     """A client with three sandboxes at that runtime."""
     words = [sys.executable, "-c", CLIENT, runtime, "3"]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-
-
-async def holds(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true within some seconds."""
-    for _ in range(6000):
-        if condition():
-            return True
-        await anyio.sleep(0.005)
-    return False
 
 
 def prepared(state: Path) -> set[int]:

@@ -19,6 +19,7 @@ import pytest
 from tests.templates.layouts import PACKINGS, Layout, Member, digest, member, tar
 from tests.templates.registries import PULL, Registry
 
+from proofbox.host.threads import descendants
 from proofbox.templates.fetched import DIRECTORY, Fetched
 from proofbox.templates.images import pull
 from proofbox.templates.store import Store
@@ -149,7 +150,7 @@ def test_what_fetches_ends_with_who_wants_it(store: Store, images: Images, serve
     """With ``kill -9``, while the registry gives no answer; and where a task is cancelled, which waits no longer."""
     with stopped(served.process):
         one = puller(store, images.reference("ab"), "one")
-        asks = child_of(one)
+        asks = asking_for(one)
         one.kill()
         one.communicate()
         gone(asks)
@@ -165,8 +166,8 @@ async def _cancelled(store: Store, reference: str) -> None:
     assert scope.cancelled_caught
 
 
-def child_of(process: subprocess.Popen[bytes]) -> int:
-    """A descriptor of its child, when it has one that is a program of its own."""
+def asking_for(process: subprocess.Popen[bytes]) -> int:
+    """A descriptor of what asks a registry for it, when there is one."""
     deadline = time.monotonic() + 60
     while not (found := programs_of(process.pid)):
         assert time.monotonic() < deadline
@@ -175,10 +176,9 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
 
 
 def programs_of(process: int) -> list[int]:
-    """Its children that ask registries."""
-    threads = Path(f"/proc/{process}/task").glob("*/children")
-    children = [int(pid) for thread in threads for pid in thread.read_text().split()]
-    return [pid for pid in children if os.readlink(f"/proc/{pid}/exe").endswith("skopeo")]
+    """Those that ask registries for it."""
+    found = {pid: Path(f"/proc/{pid}/comm") for pid in descendants(process)}
+    return [pid for pid, name in found.items() if name.exists() and name.read_text() == "skopeo\n"]
 
 
 def gone(process: int) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
 from proofbox.host.home import private_directory, workshop
+from proofbox.kit.tool import run_tool
 from proofbox.model.template import Template
 from proofbox.templates.store import Store, check_name
 from proofbox.templates.tar import unpack_tar
@@ -30,7 +30,8 @@ def bootstrap(
     """A template of that suite's smallest system and the packages of ``include``. Takes a minute.
 
     mmdebstrap does it for every user; debootstrap for root only. Raises ``InvalidInput``, ``Refused`` without either,
-    ``StoreFailed`` if it fails; nothing is left then. Another call gives the packages of another day.
+    ``StoreFailed`` if it fails; nothing is left then. Killed, it leaves files that the next start removes. Another call
+    gives the packages of another day.
     """
     check_name(name)
     for word in (suite, *include):
@@ -67,15 +68,13 @@ def _made(program: str, suite: str, mirror: str | None, include: Sequence[str], 
 
 def _run(words: list[str]) -> None:
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired as late:
-        raise StoreFailed(
-            f"bootstrap: {words[0]} was not done within {late.timeout:.0f} s; is the mirror slow?"
-        ) from late
+        code, output, complaints = run_tool(words, timeout=SECONDS)
+    except TimeoutError as late:
+        raise StoreFailed(f"bootstrap: {words[0]} was not done within {SECONDS:.0f} s; is the mirror slow?") from late
     except OSError as error:
         raise StoreFailed(f"bootstrap: {words[0]}: {error.strerror}") from error
-    if done.returncode:
-        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+    if code:
+        said = (complaints or output).decode("utf-8", "replace").strip()
         told = "; ".join(re.findall(r"^E: (.*)", said, re.MULTILINE)) or said
         remedy = "does the mirror have that, and can it be reached? `--mirror` names another one"
         raise StoreFailed(f"bootstrap: {' '.join(words)} failed: {told[-2000:]} ({remedy})")

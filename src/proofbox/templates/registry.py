@@ -8,18 +8,14 @@ import ipaddress
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
 from proofbox.host.home import explained
-from proofbox.kit.binary import guest_path
-from proofbox.kit.thread import give_up_if_cancelled
+from proofbox.kit.tool import run_tool
 from proofbox.templates.image import DEPTH_MOST, Manifest, manifest_of, pick
 
 RETRIES: Final = 3
@@ -28,9 +24,6 @@ RETRIES: Final = 3
 LOOK_UP_SECONDS: Final = 120.0
 COPY_SECONDS: Final = 4 * 3600.0
 """A registry that stands still must not hold who waits for the same image for ever."""
-
-LOOK_SECONDS: Final = 0.1
-"""Between looks whether whoever waits for skopeo still does."""
 
 POLICIES: Final = ("/etc/containers/policy.json", "~/.config/containers/policy.json")
 
@@ -148,7 +141,7 @@ def _skopeo(
     # Without it skopeo looks for a user's credentials below /run/containers, which root may have closed to others.
     env = {"XDG_RUNTIME_DIR": f"/run/user/{os.geteuid()}"} | os.environ
     try:
-        code, said, complaints = _told(words, env, place, timeout)
+        code, said, complaints = run_tool(words, timeout=timeout, env=env, cwd=place)
     except TimeoutError as late:
         raise StoreFailed(f"pull of {source}: the registry gave no answer within {timeout:.0f} s") from late
     except OSError as error:
@@ -156,31 +149,6 @@ def _skopeo(
     if code:
         raise StoreFailed(f"pull of {source}: skopeo {verb} failed: {explained(_reason(complaints))}")
     return said
-
-
-def _told(words: list[str], env: dict[str, str], place: Path | None, timeout: float) -> tuple[int, bytes, bytes]:
-    """Runs it: its exit status, output and complaints. It ends with us, however we end, and when whoever waits for us
-    is cancelled. Raises ``TimeoutError``, ``OSError``.
-    """
-    late = monotonic() + timeout
-    with subprocess.Popen(
-        [str(guest_path()), "with-parent", str(os.getpid()), *words],
-        env=env,
-        cwd=place,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    said, complaints = process.communicate(timeout=LOOK_SECONDS)
-                    return process.returncode, said, complaints
-                give_up_if_cancelled()
-                if monotonic() > late:
-                    raise TimeoutError
-        finally:
-            process.kill()
 
 
 def _reason(said: bytes) -> str:
