@@ -406,7 +406,7 @@ int ocienter_main(int count, char **words)
     die_with_parent(); /* again: becoming root in a namespace changed the credentials */
     mount_root();
     int code = run_in_pid_namespace(init, complaint, sizeof complaint);
-    if ((code == 1 || code == 128) && complaint[0])
-        send_fatal(CHANNEL, plan.program[0], complaint, 0); /* 1 and words is the runtime's own failure: the guest ends with other codes, and silently */
+    if (code >= 1 && code <= 128 && complaint[0])
+        send_fatal(CHANNEL, plan.program[0], complaint, 0); /* a status and words are the runtime's own failure: the guest ends silently */
     return code;
 }

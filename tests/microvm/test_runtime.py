@@ -187,6 +187,23 @@ async def test_a_kernel_is_looked_for_once_and_again_when_the_probe_is_asked_ane
     await runtime.close()
 
 
+async def test_a_kernel_that_is_none_is_refused_with_the_words_of_qemu(
+    machines: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a machine ends before it is there, whoever asks for the first one is told why."""
+    runtime = MicrovmRuntime(registry.owner())
+    found = (await runtime.parts()).kernel
+    image = tmp_path / found.image.name
+    image.write_bytes(bytes(100_000))
+    monkeypatch.setenv("PROOFBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PROOFBOX_KERNEL", str(image))
+    monkeypatch.setenv("PROOFBOX_KERNEL_MODULES", str(found.modules))
+    runtime.rests_on()  # looks anew
+    (missing,) = (await runtime.probe()).missing
+    assert "qemu: linux kernel too old" in missing.what
+    await runtime.close()
+
+
 async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host, template: Template) -> None:
     """Told so, a machine has another host name, machine id and boot id, with its sandbox running on as it did."""
     look = "cat /proc/sys/kernel/hostname /etc/machine-id /proc/sys/kernel/random/boot_id"

@@ -71,11 +71,29 @@ async def test_a_name_that_is_no_path_is_refused() -> None:
         registry.runtime("oci:bin/crun")
 
 
-async def test_a_program_that_runs_no_sandbox_is_refused_with_what_it_did(tmp_path: Path) -> None:
-    """Whatever it says of itself."""
-    made = program(tmp_path, '#!/bin/sh\necho "crun version 99"\n')
-    with pytest.raises(Refused, match="cannot run a sandbox here: it ended before"):
+@pytest.mark.parametrize(
+    ("does", "told"), [("true", "it ended before"), ("echo it is broken >&2; exit 3", "it is broken")]
+)
+async def test_a_program_that_runs_no_sandbox_is_refused_with_what_it_did(tmp_path: Path, does: str, told: str) -> None:
+    """Whatever it says of itself; and with its words, whatever status it has for them."""
+    tmp_path.chmod(0o755)
+    made = program(tmp_path, f'#!/bin/sh\n[ "$1" != --version ] || exec echo "crun version 99"\n{does}\n')
+    with pytest.raises(Refused, match="cannot run a sandbox here") as refused:
         await Host.local(f"oci:{made}")
+    assert told in str(refused.value)
+
+
+async def test_what_variables_insist_on_is_named_where_it_does_not_work(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To install what is there, or a newer one, would mend nothing."""
+    monkeypatch.setenv("PROOFBOX_RUNSC", str(tmp_path))
+    (found,) = (await OciRuntime(owner, "runsc").probe()).missing
+    assert found.what == f"PROOFBOX_RUNSC={tmp_path} names no program that can be run"
+    monkeypatch.setenv("PROOFBOX_RUNSC", str(program(tmp_path, "#!/bin/sh\n")))
+    monkeypatch.setenv("PROOFBOX_RUNSC_PLATFORM", "systrap")
+    (found,) = (await OciRuntime(owner, "runsc").probe()).missing
+    assert found.remedy.startswith("unset PROOFBOX_RUNSC_PLATFORM")
 
 
 @pytest.mark.container

@@ -162,6 +162,13 @@ async def test_a_template_without_tmp_has_one_that_counts(host: Host, tmp_path: 
         assert "No space left" in (await box.run("head -c 3M /dev/zero > /tmp/fill", user="0")).stderr
 
 
+async def test_more_processes_than_gvisor_lives_with_are_refused(host: Host) -> None:
+    """It would end on the way to that limit, whose doing nobody could tell."""
+    with pytest.raises(Refused, match=r"processes of 5000: gVisor lives with 4000"):
+        async with host.open_sandbox("host", limits=Limits(processes=5000)):
+            pass
+
+
 async def test_one_without_a_child_subreaper_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Debian 12's: what it lacks is found inside a sandbox of it."""
     if "20221219" not in version(OLD):

@@ -16,9 +16,8 @@ from proofbox.runtime.contract import Handle
 from proofbox.runtimes.microvm.control import Control
 from proofbox.runtimes.microvm.image import make_image
 from proofbox.runtimes.microvm.machine import Machine
+from proofbox.runtimes.microvm.ports import last_words
 from proofbox.runtimes.microvm.vmm import Vmm
-from proofbox.wire.frames import MAX_PAYLOAD, FrameDecoder, WireError
-from proofbox.wire.guest import fatal_words
 
 
 @dataclass(slots=True, eq=False)
@@ -64,12 +63,7 @@ class MicrovmHandle:
         """Why its machine ended before the sandbox stood: what came on the channel, or that nobody said why."""
         assert self.machine is not None
         status = await self.machine.exited()
-        try:
-            frames = FrameDecoder("guest").feed(self.channel.recv(MAX_PAYLOAD))
-            told = [fatal_words(each.payload) for each in frames]
-        except (OSError, WireError):
-            told = []
-        return told[0] if told else f"machine: it ended at once, with status {status}, and nobody said why"
+        return last_words(self.channel) or f"machine: it ended at once, with status {status}, and nobody said why"
 
     def close_far(self) -> None:
         """Lets go of the ends that only the machine needs. Idempotent."""

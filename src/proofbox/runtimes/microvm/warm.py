@@ -18,7 +18,7 @@ from proofbox.runtimes.microvm.accel import processor
 from proofbox.runtimes.microvm.image import machines
 from proofbox.runtimes.microvm.machine import Machine
 from proofbox.runtimes.microvm.parts import Parts, confined
-from proofbox.runtimes.microvm.ports import open_ports
+from proofbox.runtimes.microvm.ports import last_words, open_ports
 
 BOOT_S: Final = 25.0
 """A boot takes seconds where it is emulated, on a busy host ten. Once in some hundred it stands still there."""
@@ -75,7 +75,10 @@ async def _boot(machine: Machine, parts: Parts, memory: int, ends: ExitStack) ->
         with anyio.fail_after(BOOT_S):
             while not control.waiting:
                 if not await control.take():
-                    raise CreateFailed("a machine that was to be saved ended while it booted", "machine")
+                    status = await booted.exited()
+                    said = last_words(channel) or f"with status {status}, and nobody said why"
+                    why = said if control.failed is None else control.failed.text
+                    raise CreateFailed(f"a machine that was to be saved ended while it booted: {why}", "machine")
     except TimeoutError:
         await _end(booted)
         raise _Late(f"a machine that was to be saved did not boot within {BOOT_S:g} s", "machine") from None

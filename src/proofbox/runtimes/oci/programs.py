@@ -13,6 +13,8 @@ from proofbox.errors import InvalidInput
 from proofbox.kit import binary
 from proofbox.model.spec import Level
 
+PLATFORM: Final = "PROOFBOX_RUNSC_PLATFORM"
+"""The variable of a user who insists on one."""
 PATIENCE: Final = 10.0
 """Seconds for a program to tell its version."""
 
@@ -49,6 +51,11 @@ class Make:
         """
         return 0 if self.own_kernel else 3
 
+
+GVISOR_TASKS: Final = 4000
+"""Processes and threads in a sandbox of gVisor: its kernel is a program of Go, which ends at 10,000 threads of its own.
+With 4,000 inside it was seen to live, with 4,500 not.
+"""
 
 _PASSED: Final = ("--preserve-fds", "1")
 _DETACH: Final = "--detach"
@@ -135,6 +142,11 @@ def path_of(name: str | None) -> str | None:
     return None if found is None else found[1]
 
 
+def variable(name: str) -> str:
+    """The environment variable that says where the program of that make is."""
+    return f"PROOFBOX_{name.upper()}"
+
+
 def recalled(facts: Mapping[str, str]) -> Program:
     """What ``Program.facts`` were of."""
     name = facts["program_make"]
@@ -146,7 +158,7 @@ def _find(name: str | None) -> tuple[str, str] | None:
     if name is not None and os.path.isabs(name):
         return ("", name) if shutil.which(name) else None
     for candidate in (name,) if name else (each for each, make in MAKES.items() if make.level == "container"):
-        told = os.environ.get(f"PROOFBOX_{candidate.upper()}", "")
+        told = os.environ.get(variable(candidate), "")
         found = binary.find_program(told or candidate)
         if found:
             return candidate, os.path.abspath(found)
@@ -156,7 +168,7 @@ def _find(name: str | None) -> tuple[str, str] | None:
 def _prepared(name: str, path: str) -> Program:
     """With the platform that the user insists on, or the first one."""
     make = MAKES.get(name, OTHER)
-    asked = os.environ.get("PROOFBOX_RUNSC_PLATFORM", "") if make.platforms else ""
+    asked = os.environ.get(PLATFORM, "") if make.platforms else ""
     if asked:
         make = replace(make, platforms=(asked,))
     return Program(name, path, make, next(iter(make.platforms), ""))

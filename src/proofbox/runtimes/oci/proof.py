@@ -97,6 +97,10 @@ def no_program(name: str | None) -> tuple[Missing, ...]:
     """What to install."""
     if name is not None and name not in MAKES:
         return (Missing(f"no program at {name}", "give the path of an OCI runtime"),)
+    told = os.environ.get(programs.variable(name), "") if name else ""
+    if name and told:
+        remedy = "name one that can be run, or none, to have it looked for"
+        return (Missing(f"{programs.variable(name)}={told} names no program that can be run", remedy),)
     if name == "runsc":
         return (Missing("no runsc on this host", f"apt install runsc on Debian 13; elsewhere {NEWER_RUNSC}"),)
     wanted = name or "crun or runc"
@@ -174,6 +178,8 @@ async def _choose(runtime: Owned, program: Program) -> tuple[Program, tuple[Miss
         except _Fails as fails:
             where = f"{program.path} on its platform {name}" if name else program.path
             newer = NEWER_RUNSC if program.name == "runsc" else ""
+            if name and os.environ.get(programs.PLATFORM):
+                newer = f"unset {programs.PLATFORM}, to have a platform chosen that works"
             tried.append(Missing(f"{where} cannot run a sandbox here: {fails.why.what}", fails.why.remedy or newer))
             if KERNEL_INSIDE in fails.why.what:
                 break

@@ -240,6 +240,12 @@ class OciRuntime(_Read, _Recalled):
             raise Refused(f"runtime {self.name!r}", tuple(str(item) for item in proof.no_program(self.binary)))
         return await self._make(spec, template, below, self._program)
 
+    def _refuse(self, spec: SandboxSpec, program: Program) -> None:
+        """What would end gVisor, and look like a fault of the infrastructure."""
+        if program.make.own_kernel and (spec.limits.processes or 0) > programs.GVISOR_TASKS:
+            asked = f"limit processes of {spec.limits.processes}: gVisor lives with {programs.GVISOR_TASKS} at most"
+            raise Refused(f"sandbox {spec.id}", (asked,))
+
     async def create_proof(self, spec: SandboxSpec, template: Template, program: Program) -> OciHandle:
         """As ``create``, at that program, and the guest first tries the kernel inside."""
         return await self._make(spec, template, (), program, proof=True)
@@ -247,6 +253,7 @@ class OciRuntime(_Read, _Recalled):
     async def _make(
         self, spec: SandboxSpec, template: Template, below: Sequence[Below], program: Program, *, proof: bool = False
     ) -> OciHandle:
+        self._refuse(spec, program)
         ids = await anyio.to_thread.run_sync(find_ids)
         base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
