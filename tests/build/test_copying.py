@@ -12,6 +12,7 @@ from tests.build.conftest import Builds, text
 from tests.templates.layouts import Layout, folder, member, tar
 
 from proofbox.errors import InvalidInput
+from proofbox.host.idmap import find_ids
 from proofbox.templates.images import import_path
 from proofbox.templates.store import Store
 from proofbox.templates.tree import CAPABILITY, seen_owner
@@ -174,13 +175,13 @@ async def test_an_archive_that_unpacks_to_more_than_is_allowed_is_given_up(
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 async def test_a_file_that_cannot_be_read_is_named(copies: Builds) -> None:
     """It is the caller's to mend, by its mode or by leaving it out."""
-    copies.add("closed").chmod(0)
-    with pytest.raises(InvalidInput, match=r"line 2: .*closed' cannot be read: Permission denied.*\.dockerignore"):
-        await copies("FROM scratch\nCOPY . /x/")
+    whole = Builds(copies.store, Path("/etc"))
+    with pytest.raises(InvalidInput, match=r"line 2: .*shadow' cannot be read: Permission denied.*\.dockerignore"):
+        await whole("FROM scratch\nCOPY shadow /x/")
 
 
 async def test_stages_and_templates_are_copied_from(copies: Builds, store: Store) -> None:
-    """A stage by name or number, also one that is no base; a template of the store; none of their owners."""
+    """A stage by name or number, also one that is no base; a template of the store."""
     copies.add("f", "one")
     await copies("FROM scratch\nCOPY f /there", "other")
     made = await copies(
@@ -218,11 +219,12 @@ async def test_what_comes_of_a_stage_is_whose_it_was_there(copies: Builds, store
     store.import_tar(archive, "other")
     copies.add("f")
     made = await copies("FROM scratch\nCOPY --from=other / /a\nCOPY --from=other --chown=6:7 /d/f /b\nCOPY f /c")
-    root = os.geteuid() == 0
-    for path, owner in {"a/d": 5, "a/d/f": 5, "b": 6, "c": 0}.items():
+    kept = 5 if os.geteuid() == 0 else 0  # an import has no owners without root
+    given = 6 if find_ids().users else 0
+    for path, owner in {"a/d": kept, "a/d/f": kept, "b": given, "c": 0}.items():
         seen = found(made, path)
         assert seen is not None
-        assert seen_owner(seen)[0] == (owner if root else 0), path
+        assert seen_owner(seen)[0] == owner, path
     place = View.of(made).find(names_of("a/d/f"))
     assert place is not None
     assert {name: value.decode() for name, value in read_attributes(place.path).items()} == attributes
@@ -240,3 +242,20 @@ async def test_a_base_that_wants_more_instructions_is_refused(copies: Builds, st
     import_path(store, layout.done(layout.image([[member("f")]], {"OnBuild": ["COPY . /app"]})), "waiting")
     with pytest.raises(InvalidInput, match=r"line 1: .*ONBUILD.*COPY \. /app"):
         await copies("FROM waiting\nENV A=1")
+
+
+async def test_what_another_user_owns_inside_stays_its_own(builds: Builds) -> None:
+    """A directory that is closed to all others is copied into and out of, and neither it nor what is in it changes
+    hands; so without root too, where the host lends ids.
+    """
+    if not find_ids().users:
+        pytest.skip("this host lends this user no ids")
+    builds.add("f", "new")
+    made = await builds(
+        "FROM host AS own\nRUN mkdir /own && echo old > /own/old && chown -R 5:6 /own && chmod 700 /own\n"
+        "COPY --chown=7 --chmod=4755 f /own/f\nWORKDIR /own/w\nFROM own\nCOPY --from=own /own /copy\n"
+        "RUN stat -c '%n %u:%g %a' /own /own/* /copy/*"
+    )
+    seen = ["/own 5:6 700", "/own/f 7:7 4755", "/own/old 5:6 644", "/own/w 0:0 755", "/copy/old 5:6 644"]
+    assert builds.output.decode().splitlines() == [*seen[:4], "/copy/f 7:7 4755", seen[4], "/copy/w 0:0 755"]
+    assert made.cwd == "/own/w"

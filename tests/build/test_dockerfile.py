@@ -157,6 +157,7 @@ def test_this_machine_has_more_names_than_one() -> None:
         ("FROM a\nFROM --platform=windows/amd64 a", 2, "--platform=windows/amd64"),
         ("FROM a\nRUN", 2, "RUN takes a command"),
         ("FROM a\nRUN []", 2, "RUN takes a command"),
+        ("FROM a\nCOPY --from=0 x y", 2, "stage that is above"),
         ("FROM a AS b\nFROM a\nCOPY --from=$B x y", 3, "no variables there"),
         ('FROM a\nENV A="${B:?is needed}"', 2, "is needed"),
         ("FROM a\nENV A=\nENV B=${A?x} C=${A:?}", 3, "has no value"),

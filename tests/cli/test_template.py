@@ -53,6 +53,11 @@ def test_what_no_name_leads_to_goes_with_gc(proofbox: Run, context: Path, tmp_pa
     assert proofbox("template", "gc").stdout == b"3 things removed\n", "the template, its layer; scratch, that was one"
     assert proofbox("template", "gc").stdout == b"0 things removed\n"
     assert len(list(layers.iterdir())) == before - 1
+    making = tmp_path / "home" / "making"
+    (making / "left").mkdir()
+    (making / "left.lock").touch()
+    assert proofbox("template", "gc").stdout == b"1 thing removed\n", "what a killed maker left, swept at the opening"
+    assert not list(making.iterdir())
     assert proofbox("template", "lock", "made").returncode == 0
 
 

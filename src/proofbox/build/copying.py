@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,11 +17,10 @@ from proofbox.build.ignore import Ignored, pattern
 from proofbox.build.plan import CopyFiles
 from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Entry, Parts
-from proofbox.templates.below import Below, Found
-from proofbox.templates.room import Room
+from proofbox.templates.below import Found
 from proofbox.templates.tar import is_tar, tar_entries
 from proofbox.templates.tree import OVERLAY, attributes, content_digest, seen_owner
-from proofbox.templates.unpack import NewTree, Notes
+from proofbox.templates.unpack import NewTree
 from proofbox.templates.view import View, names_of
 
 _MAGIC: Final = ("*", "?", "[")
@@ -50,6 +49,23 @@ class Item:
             what = content_digest(self.source)
         return (b"/".join(self.path).hex(), self.mode, self.owner, what, self.archive, self.attributes)
 
+    def put(self, new: NewTree, path: Parts) -> None:
+        """Makes it there. Raises ``InvalidInput``, ``OSError``."""
+        name = b"/".join(path)
+        if self.archive:
+            for inner, content in tar_entries(Path(os.fsdecode(self.source)), name):
+                new.put(inner, content)
+            return
+        entry = Entry(name, self.mode, *self.owner, self.link, attributes=self.attributes, mtime=self.mtime)
+        if self.content is not None:
+            new.put(entry, io.BytesIO(self.content))
+        elif stat.S_ISREG(self.mode):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(self.source, flags), "rb", buffering=0) as file:
+                new.put(entry, file)
+        else:
+            new.put(entry)
+
 
 @dataclass(frozen=True, slots=True)
 class Copying:
@@ -67,30 +83,6 @@ class Copying:
         for item in self.items:
             found.setdefault(into.target(item.path[:-1]), []).append(item)
         return found
-
-    def fill(self, tree: Path, items: Sequence[Item], target: Parts, below: Below) -> Notes:
-        """Makes those items in a new layer that lies on ``below``. Raises ``InvalidInput``, ``OSError``."""
-        notes = Notes()
-        with NewTree(tree, notes, below, Room.whole("copy")) as new:
-            for item in items:
-                self._put(new, item, item.path[len(target) :])
-        return notes
-
-    def _put(self, new: NewTree, item: Item, path: Parts) -> None:
-        name = b"/".join(path)
-        if item.archive:
-            for entry, content in tar_entries(Path(os.fsdecode(item.source)), name):
-                new.put(entry, content)
-            return
-        entry = Entry(name, item.mode, *item.owner, item.link, attributes=item.attributes, mtime=item.mtime)
-        if item.content is not None:
-            new.put(entry, io.BytesIO(item.content))
-        elif stat.S_ISREG(item.mode):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(item.source, flags), "rb", buffering=0) as file:
-                new.put(entry, file)
-        else:
-            new.put(entry)
 
 
 def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copying:

@@ -86,11 +86,20 @@ def parse(
     if not stages:
         raise InvalidInput(f"{source}: no FROM in it")
     stages[-1] = replace(stages[-1], steps=tuple(steps))
+    _check_origins(stages, source)
     if target is not None and target.lower() not in {stage.name for stage in stages}:
         raise InvalidInput(f"{source}: no stage is called {target!r}")
     return Recipe(
         stages=tuple(stages), target=target, args=tuple(args), network=network, limits=limits or Limits(), source=source
     )
+
+
+def _check_origins(stages: Sequence[Stage], source: str) -> None:
+    for number, stage in enumerate(stages):
+        for step in stage.steps:
+            origin = (step.origin or "") if isinstance(step, Copy) else ""
+            if origin.isdigit() and int(origin) >= number:
+                raise _Place(source, step.line).wrong(f"--from={origin}: only a stage that is above can be copied from")
 
 
 def _commands(text: str, source: str) -> Sequence[Command]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
@@ -16,26 +17,26 @@ import anyio.to_thread
 import msgspec
 
 from proofbox.build.command import Layers, run_command
-from proofbox.build.copying import Copying, gather
+from proofbox.build.copying import Copying, Item
 from proofbox.build.events import StepOutput, Tell
 from proofbox.build.ignore import NAME as IGNORE_FILE
-from proofbox.build.ignore import Ignored
-from proofbox.build.ignore import parse as parse_ignore
+from proofbox.build.inside import Fill, Gather, Gathered, Look, filled, gathered, looked
 from proofbox.build.plan import Action, CopyFiles, MakeDirectory, RunCommand
 from proofbox.build.recipe import Recipe
 from proofbox.errors import InvalidInput, StoreFailed
-from proofbox.kit.newtree import Entry, Parts
+from proofbox.host.idmap import find_ids
+from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template
 from proofbox.sandbox.host import Host
 from proofbox.templates.memo import Memo
 from proofbox.templates.store import OVER, Store
-from proofbox.templates.unpack import NewTree, Notes
-from proofbox.templates.view import View, names_of
+from proofbox.templates.unpack import Notes
+from proofbox.templates.view import View
 
 if TYPE_CHECKING:
     from proofbox.build.builder import Wanted
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Changes with what a step's layer depends on, so that one of another version is not taken for this one's."""
 
 POLL: Final = 0.05
@@ -84,27 +85,28 @@ class Steps:
                 return await self._kept_or(about, built, lambda: self._run(action, built))
             case CopyFiles():
                 try:
-                    copying = await self._gathered(action, built)
-                    about = ["copy", await _threaded(copying.digest)]
+                    found = await self._gathered(action, built)
                 except PermissionError as error:
                     path = os.fsdecode(error.filename)
                     remedy = f"let this user read it, or name it in {IGNORE_FILE}"
                     raise InvalidInput(f"{path!r} cannot be read: {error.strerror}; {remedy}") from error
-                return await self._kept_or(about, built, lambda: _threaded(lambda: self._copy(copying, built)))
+                about = ["copy", found.digest]
+                return await self._kept_or(about, built, lambda: _threaded(lambda: self._copy(found.copying, built)))
             case MakeDirectory():
-                view = self._view(built)
-                parts = view.resolve(names_of(action.path))
-                found = view.find(parts)
-                if found is not None and stat.S_ISDIR(found.found.st_mode):
+                look = Look(action.path, self._template(built).layers)
+                place = await _threaded(lambda: looked(look))
+                if place.there:
                     return True, ()
                 about = ["directory", action.path]
-                return await self._kept_or(about, built, lambda: _threaded(lambda: self._directory(parts, view)))
+                made = Copying((Item(place.parts, stat.S_IFDIR | 0o755, (0, 0)),))
+                return await self._kept_or(about, built, lambda: _threaded(lambda: self._copy(made, built)))
         raise InvalidInput(f"a step of the kind {type(action).__name__} is not known")
 
     async def _kept_or(
         self, about: list[Any], built: Built, make: Callable[[], Awaitable[Layers]]
     ) -> tuple[bool, Layers]:
-        total = msgspec.json.encode([FORMAT, os.geteuid() == 0, built.base.digest, built.layers, about])
+        ids = (await _threaded(find_ids)).described()
+        total = msgspec.json.encode([FORMAT, ids, built.base.digest, built.layers, about])
         key = hashlib.sha256(total).hexdigest()
         if not self._wanted.fresh and (kept := self._kept(key)) is not None:
             return True, kept
@@ -148,43 +150,25 @@ class Steps:
             lambda pipe, data: self._tell(StepOutput(pipe=pipe, data=data)),
         )
 
-    async def _gathered(self, action: CopyFiles, built: Built) -> Copying:
-        into = self._view(built)
+    async def _gathered(self, action: CopyFiles, built: Built) -> Gathered:
+        origin, ignored = View(()), ""
         if action.origin is not None:
-            origin, ignored = View.of(await self._find(action.origin, action.line)), Ignored()
+            origin = View.of(await self._find(action.origin, action.line))
         elif self._wanted.context is not None:
-            origin, ignored = View.of_directory(self._wanted.context), _ignored(self._wanted.context)
+            origin = View.of_directory(self._wanted.context)
+            ignored = (origin.read(IGNORE_FILE, 1 << 20) or b"").decode("utf-8", "replace")
         elif action.sources:
             raise InvalidInput("files of a context are copied, and the build was given none")
-        else:
-            origin, ignored = View(()), Ignored()
-        return await _threaded(lambda: gather(action, origin, ignored, into))
+        request = Gather(action, origin.layers, ignored, self._template(built).layers)
+        return await _threaded(lambda: gathered(request))
 
     def _copy(self, copying: Copying, built: Built) -> Layers:
-        view = self._view(built)
+        view = View.of(self._template(built))
         made = []
         for target, items in copying.targets(view).items():
-            below = view.below(target)
-
-            def fill(tree: Path, items: Any = items, target: Parts = target, below: Any = below) -> Notes:
-                return copying.fill(tree, items, target, below)
-
+            fill = functools.partial(_fill, tuple(items), target, view.below(target).trees)
             made.append((_path(target), self._store.put_layer(fill)))
         return tuple(made)
-
-    def _directory(self, parts: Parts, view: View) -> Layers:
-        target = view.target(parts[:-1])
-
-        def fill(tree: Path) -> Notes:
-            notes = Notes()
-            with NewTree(tree, notes, view.below(target)) as new:
-                new.put(Entry(b"/".join(parts[len(target) :]), stat.S_IFDIR | 0o755, 0, 0))
-            return notes
-
-        return ((_path(target), self._store.put_layer(fill)),)
-
-    def _view(self, built: Built) -> View:
-        return View.of(self._template(built))
 
     def _template(self, built: Built) -> Template:
         """The stage so far, in memory; its digest names its start and its layers, for a record."""
@@ -202,13 +186,12 @@ class Steps:
         return f"{self._recipe.source}, line {action.line}" if action.line else f"{self._recipe.source}: {action.text}"
 
 
+def _fill(items: tuple[Item, ...], target: Parts, below: tuple[bytes, ...], tree: Path) -> Notes:
+    return filled(Fill(str(tree), items, target, below))
+
+
 async def _threaded(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
-
-
-def _ignored(context: Path) -> Ignored:
-    text = View.of_directory(context).read(IGNORE_FILE, 1 << 20)
-    return Ignored() if text is None else parse_ignore(text.decode("utf-8", "replace"))
 
 
 def _path(target: Parts) -> str:

@@ -126,18 +126,22 @@ def make_namespace(lent: Lent, uid: int, gid: int) -> int:
     return namespace
 
 
-def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | None = None) -> bytes:
+def run_inside(
+    namespace: int, words: Sequence[str], more: Mapping[str, str] | None = None, given: bytes = b""
+) -> bytes:
     """Runs a program of the host as root of a namespace of ``make_namespace``, which may own files as any of its ids;
-    what it says. With -1 in a new one, where the caller's id is all there is. ``more`` is added to its environment.
+    what it says. With -1 in a new one, where the caller's id is all there is. ``more`` is added to its environment,
+    ``given`` is its input. It ends with this process.
 
     Raises ``OSError`` with what it says of its failure.
     """
     program = shutil.which(words[0])
     if program is None:
         raise FileNotFoundError(f"no program {words[0]}")
+    ids = "one" if namespace < 0 else str(namespace)
     done = subprocess.run(
-        [guest_path(), "userns", "one" if namespace < 0 else str(namespace), program, *words[1:]],
-        stdin=subprocess.DEVNULL,
+        [guest_path(), "userns", ids, guest_path(), "with-parent", str(os.getpid()), program, *words[1:]],
+        input=given,
         capture_output=True,
         env=None if more is None else {**os.environ, **more},
         pass_fds=() if namespace < 0 else (namespace,),
@@ -148,10 +152,10 @@ def run_inside(namespace: int, words: Sequence[str], more: Mapping[str, str] | N
     return done.stdout
 
 
-def run_module_inside(namespace: int, module: str, words: Sequence[str]) -> bytes:
+def run_module_inside(namespace: int, module: str, words: Sequence[str], given: bytes = b"") -> bytes:
     """As ``run_inside``, a module of ours, by this interpreter."""
     path = os.pathsep.join(filter(None, sys.path))
-    return run_inside(namespace, [sys.executable, "-m", module, *words], {"PYTHONPATH": path})
+    return run_inside(namespace, [sys.executable, "-m", module, *words], {"PYTHONPATH": path}, given)
 
 
 def _map(tool: str, pid: int, own: int, extents: Sequence[Extent]) -> None:

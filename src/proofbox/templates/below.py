@@ -57,11 +57,11 @@ def follow(
 class Below:
     """Layers of the store, the first one on top. Nobody changes them; links in them are never followed."""
 
-    def __init__(self, trees: Sequence[str | os.PathLike[str]]) -> None:
-        self._trees = tuple(os.fsencode(tree) for tree in trees)
+    def __init__(self, trees: Sequence[str | bytes | os.PathLike[str]]) -> None:
+        self.trees = tuple(os.fsencode(tree) for tree in trees)
 
     def __bool__(self) -> bool:
-        return bool(self._trees)
+        return bool(self.trees)
 
     def find(self, parts: Parts) -> Found | None:
         """What is seen there; None for nothing, and for a path that goes through a link or a file."""
@@ -91,7 +91,7 @@ class Below:
             yield from self._walk((*parts, name), self._shown(directories, (name,)))
 
     def _at(self, parts: Parts) -> list[Found]:
-        shown = self._shown(self._trees, ())
+        shown = self._shown(self.trees, ())
         for depth in range(1, len(parts) + 1):
             shown = self._shown(_directories(shown), parts[depth - 1 : depth])
         return shown

@@ -66,6 +66,8 @@ class Store:
         self.pins = Pins(home / "pins")
         self.layers = Layers(home, self.pins)
         self._templates, self._names = home / "templates", home / "names"
+        self._swept = 0
+        """What was removed when it was opened, until ``collect`` tells it."""
 
     def resolve(self, name: str) -> Template:
         """The template with that name or digest (``host`` is always there), pinned: nobody can remove it while we live.
@@ -222,7 +224,8 @@ class Store:
         """
         if not self.home.is_dir():
             return 0
-        removed = _swept(self.home)
+        removed = self._sweep() + self._swept
+        self._swept = 0
         needed = self._needed()
         for digest in self._recorded():
             if digest in needed:
@@ -240,6 +243,14 @@ class Store:
                 image.unlink(missing_ok=True)  # a virtual machine that has it open keeps what it holds
                 image.with_suffix(".lock").unlink(missing_ok=True)
         return removed
+
+    def _sweep(self) -> int:
+        """Removes what processes were making, writing or fetching that were killed; how many things that were."""
+        home = self.home
+        written = (home, home / "templates", home / "names", home / MACHINES, *(home / kind for kind in MEMOS))
+        made = (home, home / MACHINES)
+        swept = sum(map(sweep_unfinished, written)) + sum(sweep_workshops(each / "making") for each in made)
+        return swept + fetched.sweep(home)
 
     def close(self) -> None:
         """Lets go of all that this object has pinned, when no sandbox of it is left. It can be used on."""
@@ -388,20 +399,12 @@ def check_name(name: str) -> None:
         raise InvalidInput(f"template name {name!r}: 1 to 128 of a-z 0-9 . _ / -, no '..', not 'host', not a digest")
 
 
-def _swept(home: Path) -> int:
-    """Removes what processes were making, writing or fetching that were killed; how many things that were."""
-    written = (home, home / "templates", home / "names", home / MACHINES, *(home / kind for kind in MEMOS))
-    made = (home, home / MACHINES)
-    swept = sum(map(sweep_unfinished, written)) + sum(sweep_workshops(each / "making") for each in made)
-    return swept + fetched.sweep(home)
-
-
 @functools.lru_cache(maxsize=8)
 def _store_at(home: Path) -> Store:
     store = Store(home)
     try:
         if home.is_dir():
-            _swept(home)
+            store._swept = store._sweep()
     except PermissionError as error:
         raise StoreFailed(
             f"template store {home}: {error.strerror}; set PROOFBOX_HOME to a directory you own"

@@ -16,6 +16,7 @@ class View:
     """Directories at their targets, those of one target merged, the first one on top. Nobody may change them."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = tuple(layers)
         targets = dict.fromkeys(names_of(layer.target) for layer in layers)
         self._mounts = {
             target: Below([layer.source for layer in layers if names_of(layer.target) == target]) for target in targets
