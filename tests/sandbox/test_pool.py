@@ -19,7 +19,6 @@ from proofbox.model.outcome import HitLimit
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template
 from proofbox.runtimes.fake import FakeRuntime, Faults
-from proofbox.sandbox import host as host_module
 from proofbox.sandbox import lifecycle, members, pool
 from proofbox.sandbox.host import Host
 from proofbox.sandbox.pool import Pool
@@ -337,9 +336,8 @@ async def test_the_guests_own_end_waits_for_a_claim_too(process_host: Host, monk
 async def test_another_digest_under_the_name_drains_what_stood(
     fake: FakeRuntime, fake_host: Host, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No claim after the change gets what was made before it."""
+    """No claim after the change gets what was made before it, and no sandbox."""
     monkeypatch.setenv("PROOFBOX_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(host_module, "_NAMED_SECONDS", 0.0)
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "one").write_text("1")
     first = open_store().import_directory(tmp_path / "tree", "changing")
@@ -351,8 +349,8 @@ async def test_another_digest_under_the_name_drains_what_stood(
         await of.ready(30)
         (tmp_path / "tree" / "two").write_text("2")
         second = open_store().import_directory(tmp_path / "tree", "changing")
-        async with of.claim() as box:
-            assert box.template.digest == second.digest != first.digest
+        async with of.claim() as box, fake_host.open_sandbox("changing") as other:
+            assert box.template.digest == other.template.digest == second.digest != first.digest
             assert box.id not in old
         await until(lambda: of.stats().ready == 2)
         assert of.stats().drained >= 2

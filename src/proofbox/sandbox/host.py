@@ -28,7 +28,7 @@ from proofbox.sandbox.factory import Factory
 from proofbox.sandbox.order import Asked, Order, order_of
 from proofbox.sandbox.pool import FILLING, KEEP, Pool
 from proofbox.sandbox.starts import Starts
-from proofbox.templates.store import open_store
+from proofbox.templates.store import open_store, stands_for
 
 BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
     {"wall", "idle", "command_wall", "output", "open_files", "process_memory"}
@@ -37,7 +37,7 @@ BY_THIS_LAYER: Final[frozenset[LimitKind]] = frozenset(
 
 _LEAST: Final[dict[LimitKind, float]] = {"memory": 4 * MIB, "process_memory": 4 * MIB, "open_files": 8, "disk": 4096}
 _NAMED_SECONDS: Final = 10.0
-"""How long a name keeps its meaning without asking the store again."""
+"""How long a template is as good as when it was looked at. Which one a name means is asked each time."""
 
 _hosts: Final[dict[tuple[int, str | None, Level, bool], Host]] = {}
 
@@ -226,7 +226,9 @@ class Host:
 
     async def _resolve(self, name: str) -> Template:
         known = self._templates.get(name)
-        if known is not None and (known[1].digest == name or monotonic() - known[0] < _NAMED_SECONDS):
+        if known is not None and known[1].digest == name:
+            return known[1]
+        if known is not None and monotonic() - known[0] < _NAMED_SECONDS and stands_for(name, known[1]):
             return known[1]
         if not name:
             raise InvalidInput(f"a template is named by text, not by {name!r}")
