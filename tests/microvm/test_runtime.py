@@ -15,7 +15,7 @@ import anyio
 import msgspec
 import pytest
 
-from proofbox.errors import InvalidInput, Refused
+from proofbox.errors import CreateFailed, InvalidInput, Refused
 from proofbox.host.home import MACHINES, data_home
 from proofbox.host.owner import state_dir
 from proofbox.host.threads import descendants
@@ -244,6 +244,12 @@ async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: H
     assert len(set(stamps)) == 1
     assert image.stat().st_mode & 0o777 == 0o444
     assert image.stat().st_size < (tmp_path / "root/mark").stat().st_size / 10
+    image.chmod(0o600)
+    os.truncate(image, 0)
+    with pytest.raises(CreateFailed, match=f"{image} may be damaged: remove it"):
+        await opened()
+    image.unlink()
+    await opened()
     store.close()
     store.remove("microvm-image")
     store.collect()

@@ -57,7 +57,13 @@ class MicrovmHandle:
             failed = self.control.failed
             if failed is not None or not more:
                 what = failed.text if failed is not None else await self.last_words()
-                raise CreateFailed(f"sandbox {self.id}: {what}", what.partition(":")[0])
+                raise CreateFailed(f"sandbox {self.id}: {self._of_image(what)}", what.partition(":")[0])
+
+    def _of_image(self, what: str) -> str:
+        """With the file that a disk of the machine is, and what to do about it."""
+        if not what.startswith("mount /dev/vda") or self.shape is None:
+            return what
+        return f"{what}: {self.shape.images[0]} may be damaged: remove it, and the next sandbox makes it anew"
 
     async def last_words(self) -> str:
         """Why its machine ended before the sandbox stood: what came on the channel, or that nobody said why."""

@@ -6,6 +6,7 @@ there as a whole or not at all; what was damaged since is found by checksums, re
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -38,6 +39,8 @@ HELD: Final = 4
 """States in this process's memory, the last used ones; they take as much there."""
 CHUNK: Final = 1 << 16
 """What is not written if there are only zeros in it."""
+OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""What is no damage of a state: it is this process that has no room for it."""
 WRITER: Final = "proofbox-keeps-state"
 """The thread's name."""
 
@@ -152,6 +155,10 @@ class States:
                 return None
         except msgspec.DecodeError:
             pass  # not a record: removed as any other damage is
+        except OSError as error:
+            if error.errno in OURS:
+                raise
+            log.debug("a state is not to be read: %s", error)
         finally:
             if memory >= 0:
                 os.close(memory)
