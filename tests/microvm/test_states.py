@@ -148,15 +148,20 @@ def _flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-DAMAGES: dict[str, Callable[[Path], object]] = {
+DAMAGES: dict[str, Callable[[Path], None]] = {
     "a bit of the devices": lambda place: _flip(place / "devices", 1000),
     "a bit of the memory": lambda place: _flip(place / "memory", 17 * MIB),
     "memory that is too short": lambda place: os.truncate(place / "memory", 64 * MIB),
     "no devices": lambda place: (place / "devices").unlink(),
-    "devices that cannot be read": lambda place: [(place / "devices").unlink(), (place / "devices").mkdir()],
+    "devices that cannot be read": lambda place: _hide(place / "devices"),
     "half a record": lambda place: os.truncate(place / "record", 20),
     "another machine": lambda place: _replace(place / "record", b"panic=-1", b"panic=-2"),
 }
+
+
+def _hide(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def _replace(path: Path, old: bytes, new: bytes) -> None:

@@ -94,6 +94,9 @@ async def test_what_variables_insist_on_is_named_where_it_does_not_work(
     monkeypatch.setenv("PROOFBOX_RUNSC_PLATFORM", "systrap")
     (found,) = (await OciRuntime(owner, "runsc").probe()).missing
     assert found.remedy.startswith("unset PROOFBOX_RUNSC_PLATFORM")
+    monkeypatch.setattr(proof, "GVISOR_FILES", 1 << 40)
+    (found,) = (await OciRuntime(owner, "runsc").probe()).missing
+    assert found.remedy.startswith("ulimit -n")
 
 
 @pytest.mark.container

@@ -82,7 +82,7 @@ def make_image(path: Path, sources: Sequence[str], options: Sequence[str] = ()) 
             made.rename(path)
         sync_directory(path.parent)
     except OSError as error:
-        raise CreateFailed(f"image {path}: {error}; is the file system full?", "image") from error
+        raise CreateFailed(f"image {path}: {error}", "image") from error
 
 
 def _closed(source: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -61,6 +62,8 @@ KERNEL_INSIDE: Final = "the kernel inside:"
 NEWER_RUNSC: Final = (
     "Debian 13's package runsc (0.0~20240729) or a newer release of gVisor, named by PROOFBOX_RUNSC=/path/to/runsc"
 )
+GVISOR_FILES: Final = 300
+"""Open files that a program of gVisor may want: with 256 it was seen to end, without a word of why."""
 DIFFERS: Final = {
     "files": "named pipes and sockets are in memory only, and not in what is kept of the sandbox; what is changed of a "
     "file by one of its names may not show by another",
@@ -177,15 +180,23 @@ async def _choose(runtime: Owned, program: Program) -> tuple[Program, tuple[Miss
             kernel = await _try(runtime, candidate)
         except _Fails as fails:
             where = f"{program.path} on its platform {name}" if name else program.path
-            newer = NEWER_RUNSC if program.name == "runsc" else ""
-            if name and os.environ.get(programs.PLATFORM):
-                newer = f"unset {programs.PLATFORM}, to have a platform chosen that works"
-            tried.append(Missing(f"{where} cannot run a sandbox here: {fails.why.what}", fails.why.remedy or newer))
+            remedy = fails.why.remedy or (_remedy() if program.name == "runsc" else "")
+            tried.append(Missing(f"{where} cannot run a sandbox here: {fails.why.what}", remedy))
             if KERNEL_INSIDE in fails.why.what:
                 break
         else:
             return candidate, (), kernel
     return program, tuple(tried), ""
+
+
+def _remedy() -> str:
+    """What may mend a runsc that does not say what it lacks."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= files < GVISOR_FILES:
+        return f"ulimit -n 65536 (LimitNOFILE= at systemd): its programs may open {files} files only"
+    if os.environ.get(programs.PLATFORM):
+        return f"unset {programs.PLATFORM}, to have a platform chosen that works"
+    return NEWER_RUNSC
 
 
 class _Fails(Exception):
