@@ -67,12 +67,15 @@ GVISOR_FILES: Final = 300
 DIFFERS: Final = {
     "files": "named pipes and sockets are in memory only, and not in what is kept of the sandbox; what is changed of a "
     "file by one of its names may not show by another",
+    "attributes": "files have no extended attributes (user.*); nor are there O_TMPFILE and RENAME_EXCHANGE",
+    "tmp": "/tmp is a mount of its own: to rename or link from there to elsewhere is EXDEV",
+    "stopped": "while a program is stopped, the end of another one of its process group sends all of that SIGHUP",
     "times": "of a file whose times nobody set, those that are kept differ by a clock's tick from those seen inside",
     "volumes": "what the host changes in a volume later may not be seen",
     "guest": "all users see environment and descriptors of the first process, but nobody gets at its channel or memory",
     "first process": "root inside can kill the first process, and its own sandbox with it",
     "ids": "/proc/self/uid_map tells nothing of the ids outside",
-    "status": "/proc/self/status has fewer lines",
+    "status": "/proc/self/status has fewer lines, and of /proc/sys there is little",
     "sysvipc": "there is no /proc/sysvipc",
 }
 """What is different in gVisor for programs inside."""
