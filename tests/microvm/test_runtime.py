@@ -225,10 +225,10 @@ async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host
 
 
 async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: Host, tmp_path: Path) -> None:
-    """Many wait for one image, which is compressed; when nothing needs the template, the collector removes both."""
+    """Many wait for one image; when nothing needs the template any more, the collector removes both."""
     store = open_store()
     (tmp_path / "root").mkdir()
-    (tmp_path / "root/mark").write_text(str(tmp_path) + "again and " * 100_000)
+    (tmp_path / "root/mark").write_text(str(tmp_path))
     found = store.import_directory(tmp_path / "root", "microvm-image")
     image = data_home() / MACHINES / f"{found.digest.removeprefix('sha256:')}.erofs"
     stamps: list[int] = []
@@ -243,7 +243,6 @@ async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: H
         tasks.start_soon(opened)
     assert len(set(stamps)) == 1
     assert image.stat().st_mode & 0o777 == 0o444
-    assert image.stat().st_size < (tmp_path / "root/mark").stat().st_size / 10
     image.chmod(0o600)
     os.truncate(image, 0)
     with pytest.raises(CreateFailed, match=f"{image} may be damaged: remove it"):

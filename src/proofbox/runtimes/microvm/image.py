@@ -28,8 +28,6 @@ PROGRAM: Final = "mkfs.erofs"
 REMEDY: Final = "apt install erofs-utils"
 _NONE_SHARED: Final = "-x2147483647"
 """Each file has its attributes for itself: to find those that many share, it looks into what is to be left out too."""
-_COMPRESSED: Final = ("-zlz4",)
-"""What is read many times and by many machines. A volume is read once or twice: that is not worth the time."""
 _UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -57,13 +55,12 @@ def template_image(template: Template) -> Path:
         return path
     with locked(path.with_suffix(".lock")):
         if not path.exists():
-            make_image(path, [layer.source for layer in template.layers], _COMPRESSED)
+            make_image(path, [layer.source for layer in template.layers])
     return path
 
 
-def make_image(path: Path, sources: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Makes ``path``, in which each source is a directory or file of its number. It is whole, or not there. ``options``
-    are ones of the program.
+def make_image(path: Path, sources: Sequence[str]) -> None:
+    """Makes ``path``, in which each source is a directory or file of its number. It is whole, or not there.
 
     Owners are those that a sandbox of this user sees. What is closed to this user and all ids that are lent to it, as
     some of the host's ``/usr`` may be, is left out. Blocks; raises as ``template_image``.
@@ -75,7 +72,7 @@ def make_image(path: Path, sources: Sequence[str], options: Sequence[str] = ()) 
             stage.mkdir()
             closed = [f"{number}/{path}" for number, source in enumerate(sources) for path in _closed(source)]
             without = [_NONE_SHARED, *(f"--exclude-path={path}" for path in closed)] if closed else []
-            _run(stage, sources, [program, "--quiet", f"-U{_UUID}", *options, *without, str(made), str(stage)])
+            _run(stage, sources, [program, "--quiet", f"-U{_UUID}", *without, str(made), str(stage)])
             made.chmod(0o444)  # who runs the machine is another user
             with made.open("rb") as image:
                 os.fsync(image.fileno())
