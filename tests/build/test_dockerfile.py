@@ -143,7 +143,6 @@ def test_this_machine_has_more_names_than_one() -> None:
     [
         ("FROM a\nONBUILD RUN x", 2, "ONBUILD is not supported"),
         ("FROM a\n\n\nFOO x", 4, "FOO is not supported"),
-        ("FROM a\nRUN --mount=type=cache,target=/x y", 2, "--mount"),
         ("FROM a\nADD https://example.org/x /x", 2, "example.org"),
         ("FROM a\nCOPY --parents a b", 2, "--parents"),
         ("FROM a\nCOPY --chmod=u+x a b", 2, "--chmod"),

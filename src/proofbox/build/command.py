@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from proofbox.build.mounts import Seen
 from proofbox.build.plan import RunCommand
 from proofbox.build.recipe import LIMITS
 from proofbox.errors import BuildFailed, OperationFailed
 from proofbox.model.limits import Limits
 from proofbox.model.outcome import Exited, HitLimit
-from proofbox.model.template import Template
 from proofbox.sandbox.host import BY_THIS_LAYER, Host
 from proofbox.sandbox.result import CommandResult
 
@@ -29,15 +29,15 @@ def limits_of(host: Host, asked: Limits) -> Limits:
 
 
 async def run_command(
-    host: Host, template: Template, action: RunCommand, limits: Limits, where: str, show: Callable[[int, bytes], None]
+    host: Host, seen: Seen, action: RunCommand, limits: Limits, where: str, show: Callable[[int, bytes], None]
 ) -> Layers:
-    """Runs it over ``template``; target and digest of each layer that came of it, in the host's store.
+    """Runs it over what it sees; target and digest of each layer that came of it, in the host's store.
 
-    Raises ``BuildFailed`` if it ends with anything but 0, and what a sandbox raises; then, and when cancelled, nothing
-    is left.
+    Raises ``BuildFailed`` if it ends with anything but 0, ``InvalidInput`` if it changed a mounted file, and what a
+    sandbox raises; then, and when cancelled, nothing is left.
     """
     async with host.open_sandbox(
-        template,
+        seen.template,
         limits=limits_of(host, limits),
         network=action.network,
         user=action.user,
@@ -62,8 +62,8 @@ async def run_command(
             raise BuildFailed(f"{where}: `{action.text}` {_ended(result)}{network}; {told}")
         await box.freeze()
         made = await box.snapshot()
-    own = made.layers[: len(made.layers) - len(template.layers)]
-    return tuple((layer.target, layer.digest) for layer in own)
+    own = made.layers[: len(made.layers) - len(seen.template.layers)]
+    return tuple((layer.target, layer.digest) for layer in seen.kept(own))
 
 
 def _ended(result: CommandResult) -> str:

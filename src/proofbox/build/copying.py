@@ -178,7 +178,9 @@ def _items(
             [Item(to, stat.S_IFREG, owner, found.path, archive=True)] if unpacks else _one(target, found, copy, owner)
         )
         return
-    if to:
+    if copy.whole:
+        yield from _one(to, found, copy, owner)
+    elif to:
         yield Item(to, stat.S_IFDIR | 0o755, owner)
     for inner, each in _below(origin, path, ignored):
         yield from _one((*to, *inner[len(path) :]), each, copy, owner)

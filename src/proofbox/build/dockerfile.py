@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from proofbox.build.recipe import Arg, Copy, Env, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
+from proofbox.build.mounts import parse as mounts_parse
+from proofbox.build.recipe import Arg, Copy, Env, Mount, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
 from proofbox.errors import InvalidInput, Refused
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Network
@@ -97,9 +98,11 @@ def parse(
 def _check_origins(stages: Sequence[Stage], source: str) -> None:
     for number, stage in enumerate(stages):
         for step in stage.steps:
-            origin = (step.origin or "") if isinstance(step, Copy) else ""
-            if origin.isdigit() and int(origin) >= number:
-                raise _Place(source, step.line).wrong(f"--from={origin}: only a stage that is above can be copied from")
+            for origin in step.origins():
+                if origin.isdigit() and int(origin) >= number:
+                    raise _Place(source, step.line).wrong(
+                        f"from={origin}: only a stage that is above can be taken from"
+                    )
 
 
 def _commands(text: str, source: str) -> Sequence[Command]:
@@ -144,17 +147,24 @@ def _said(command: Command, place: _Place) -> dict[str, Any]:
 
 def _run(command: Command, place: _Place) -> Sequence[Step]:
     network: Network | None = None
+    mounts: list[Mount | None] = []
     for flag in command.flags:
         if flag == "--network=none":
             network = "none"
+        elif flag.startswith("--mount="):
+            try:
+                mounts.append(mounts_parse(flag.removeprefix("--mount=")))
+            except InvalidInput as error:
+                raise place.wrong(f"RUN {error}") from error
         elif flag not in ("--network=default", "--security=sandbox"):
             raise place.wrong(f"RUN {flag} is not supported")
     if not any(command.value):
         raise place.wrong("RUN takes a command")
+    options: dict[str, Any] = {"network": network, "mounts": tuple(filter(None, mounts)), **_said(command, place)}
     if command.json:
-        return [Run(command=command.value, network=network, **_said(command, place))]
+        return [Run(command=command.value, **options)]
     if not command.heredocs:
-        return [Run(command=command.value[0], network=network, **_said(command, place))]
+        return [Run(command=command.value[0], **options)]
     text = command.original.split(None, 1)[1]
     for flag in command.flags:
         text = text.removeprefix(flag).lstrip()
@@ -165,7 +175,7 @@ def _run(command: Command, place: _Place) -> Sequence[Step]:
         text = _chomped(first, documents[0].content)
         if text.startswith("#!"):
             text = _SCRIPT.format(end=_END, text=text.rstrip("\n"))
-    return [Run(command=text, network=network, **_said(command, place))]
+    return [Run(command=text, **options)]
 
 
 _END: Final = "proofbox-end-of-script"

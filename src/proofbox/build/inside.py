@@ -8,6 +8,7 @@ import errno
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -129,6 +130,11 @@ def filled(request: Fill) -> Notes:
     """Blocks; ends with this process. Raises ``InvalidInput``, ``OSError``; remove the tree then."""
     done = _inside(request, Filled) if find_ids().namespace >= 0 else request.do()
     return Notes({why: [os.fsdecode(path) for path in paths] for why, paths in done.noted.items()})
+
+
+def filler(items: tuple[Item, ...], target: Parts, below: tuple[bytes, ...]) -> Callable[[Path], Notes]:
+    """What fills the tree of a new layer with these: see ``Fill``, and ``filled`` for how it goes."""
+    return lambda tree: filled(Fill(str(tree), items, target, below))
 
 
 def _inside(request: Gather | Look | Fill, kind: type[Result]) -> Result:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from proofbox.build import words
-from proofbox.build.recipe import SHELL, Arg, Copy, Env, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
+from proofbox.build.recipe import SHELL, Arg, Copy, Env, Mount, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
 from proofbox.errors import InvalidInput
 from proofbox.model.spec import Network
 from proofbox.templates.image import architecture, is_for_us
@@ -46,11 +46,16 @@ class RunCommand(Action):
     cwd: str
     user: str
     network: Network
+    mounts: tuple[Mount, ...] = ()
+    """Their targets are absolute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyFiles(Action):
-    """Files to be copied; see ``Copy``. ``to`` is absolute, and ends with ``/`` where it must be a directory."""
+    """Files to be copied; see ``Copy``. ``to`` is absolute, and ends with ``/`` where it must be a directory.
+
+    ``whole``: of a directory not its content alone.
+    """
 
     sources: tuple[str, ...]
     inline: tuple[tuple[str, str], ...]
@@ -59,6 +64,7 @@ class CopyFiles(Action):
     owner: str | None
     mode: int | None
     unpack: bool
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +209,14 @@ class _State:
             cwd=self._cwd,
             user=self._user,
             network=self._network if step.network is None else step.network,
+            mounts=tuple(map(self._mount, step.mounts)),
             line=step.line,
             text=step.text,
         )
+
+    def _mount(self, mount: Mount) -> Mount:
+        target = posixpath.normpath(posixpath.join(self._cwd, self._said(mount.target)))
+        return replace(mount, target=target, source=None if mount.source is None else self._said(mount.source))
 
     def _copy(self, step: Copy) -> CopyFiles:
         known = {**self._args, **self._env}

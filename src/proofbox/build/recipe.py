@@ -26,6 +26,24 @@ class Step:
     line: int = 0
     text: str = ""
 
+    def origins(self) -> tuple[str, ...]:
+        """The stages or templates that it takes files of."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """What one command sees at ``target``, and the result does not have: files of the context, or of another stage or
+    template (``origin``), where there is a ``source``; else an empty directory. What is written there is dropped.
+    ``owner`` and ``mode`` are the empty directory's.
+    """
+
+    target: str
+    source: str | None = None
+    origin: str | None = None
+    owner: tuple[int, int] = (0, 0)
+    mode: int = 0o755
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Step):
@@ -33,6 +51,11 @@ class Run(Step):
 
     command: str | tuple[str, ...]
     network: Network | None = None
+    mounts: tuple[Mount, ...] = ()
+
+    def origins(self) -> tuple[str, ...]:
+        """Those of its mounts."""
+        return tuple(mount.origin for mount in self.mounts if mount.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +74,10 @@ class Copy(Step):
     inline: tuple[tuple[str, str, bool], ...] = ()
     """Name, content, and whether variables in it are replaced."""
     unpack: bool = False
+
+    def origins(self) -> tuple[str, ...]:
+        """The one that it has."""
+        return (self.origin,) if self.origin else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +173,7 @@ class Recipe:
             earlier = {str(n): n for n in range(number)}
             earlier |= {stage.name: n for n, stage in enumerate(self.stages[:number]) if stage.name}
             stage = self.stages[number]
-            named = [stage.base, *(step.origin for step in stage.steps if isinstance(step, Copy) and step.origin)]
+            named = [stage.base, *(origin for step in stage.steps for origin in step.origins())]
             todo += [earlier[name.lower()] for name in named if name.lower() in earlier]
         return sorted(needed)
 

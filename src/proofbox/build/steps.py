@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -20,18 +18,17 @@ from proofbox.build.command import Layers, run_command
 from proofbox.build.copying import Copying, Item
 from proofbox.build.events import StepOutput, Tell
 from proofbox.build.ignore import NAME as IGNORE_FILE
-from proofbox.build.inside import Fill, Gather, Gathered, Look, filled, gathered, looked
+from proofbox.build.inside import Gather, Gathered, Look, filler, gathered, looked
+from proofbox.build.mounts import MOUNTED, Mounted, with_mounts
 from proofbox.build.plan import Action, CopyFiles, MakeDirectory, RunCommand
-from proofbox.build.recipe import Recipe
+from proofbox.build.recipe import Mount, Recipe
 from proofbox.errors import InvalidInput, StoreFailed
 from proofbox.host.idmap import find_ids
-from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template
 from proofbox.sandbox.host import Host
 from proofbox.templates.memo import Memo
 from proofbox.templates.store import OVER, Store
-from proofbox.templates.unpack import Notes
-from proofbox.templates.view import View
+from proofbox.templates.view import View, path_of
 
 if TYPE_CHECKING:
     from proofbox.build.builder import Wanted
@@ -81,15 +78,12 @@ class Steps:
     async def _make(self, action: Action, built: Built) -> tuple[bool, Layers]:
         match action:
             case RunCommand():
-                about = ["run", action.argv, action.env, action.cwd, action.user, action.network]
-                return await self._kept_or(about, built, lambda: self._run(action, built))
+                mounted = [await self._mounted(action, mount) for mount in action.mounts]
+                about: list[Any] = ["run", action.argv, action.env, action.cwd, action.user, action.network]
+                about += [each.described() for each in mounted]
+                return await self._kept_or(about, built, lambda: self._run(action, built, mounted))
             case CopyFiles():
-                try:
-                    found = await self._gathered(action, built)
-                except PermissionError as error:
-                    path = os.fsdecode(error.filename)
-                    remedy = f"let this user read it, or name it in {IGNORE_FILE}"
-                    raise InvalidInput(f"{path!r} cannot be read: {error.strerror}; {remedy}") from error
+                found = await self._gathered(action, self._template(built).layers)
                 about = ["copy", found.digest]
                 return await self._kept_or(about, built, lambda: _threaded(lambda: self._copy(found.copying, built)))
             case MakeDirectory():
@@ -140,17 +134,35 @@ class Steps:
         finally:
             os.close(lock)
 
-    async def _run(self, action: RunCommand, built: Built) -> Layers:
+    async def _run(self, action: RunCommand, built: Built, mounted: Sequence[Mounted]) -> Layers:
+        template = self._template(built)
         return await run_command(
             await self._host(),
-            self._template(built),
+            await _threaded(lambda: with_mounts(template, mounted, self._store)),
             action,
             self._recipe.limits,
             f"{self._recipe.source}, line {action.line}" if action.line else self._recipe.source,
             lambda pipe, data: self._tell(StepOutput(pipe=pipe, data=data)),
         )
 
-    async def _gathered(self, action: CopyFiles, built: Built) -> Gathered:
+    async def _mounted(self, action: RunCommand, mount: Mount) -> Mounted:
+        if mount.source is None:
+            return Mounted(mount)
+        copy = CopyFiles(
+            line=action.line,
+            text=action.text,
+            sources=(mount.source,),
+            inline=(),
+            to=MOUNTED,
+            origin=mount.origin,
+            owner=None,
+            mode=None,
+            unpack=False,
+            whole=True,
+        )
+        return Mounted(mount, await self._gathered(copy, ()))
+
+    async def _gathered(self, action: CopyFiles, into: tuple[Layer, ...]) -> Gathered:
         origin, ignored = View(()), ""
         if action.origin is not None:
             origin = View.of(await self._find(action.origin, action.line))
@@ -158,16 +170,21 @@ class Steps:
             origin = View.of_directory(self._wanted.context)
             ignored = (origin.read(IGNORE_FILE, 1 << 20) or b"").decode("utf-8", "replace")
         elif action.sources:
-            raise InvalidInput("files of a context are copied, and the build was given none")
-        request = Gather(action, origin.layers, ignored, self._template(built).layers)
-        return await _threaded(lambda: gathered(request))
+            raise InvalidInput("files of a context are taken, and the build was given none")
+        request = Gather(action, origin.layers, ignored, into)
+        try:
+            return await _threaded(lambda: gathered(request))
+        except PermissionError as error:
+            path = os.fsdecode(error.filename)
+            remedy = f"let this user read it, or name it in {IGNORE_FILE}"
+            raise InvalidInput(f"{path!r} cannot be read: {error.strerror}; {remedy}") from error
 
     def _copy(self, copying: Copying, built: Built) -> Layers:
         view = View.of(self._template(built))
         made = []
         for target, items in copying.targets(view).items():
-            fill = functools.partial(_fill, tuple(items), target, view.below(target).trees)
-            made.append((_path(target), self._store.put_layer(fill)))
+            fill = filler(tuple(items), target, view.below(target).trees)
+            made.append((path_of(target), self._store.put_layer(fill)))
         return tuple(made)
 
     def _template(self, built: Built) -> Template:
@@ -186,13 +203,5 @@ class Steps:
         return f"{self._recipe.source}, line {action.line}" if action.line else f"{self._recipe.source}: {action.text}"
 
 
-def _fill(items: tuple[Item, ...], target: Parts, below: tuple[bytes, ...], tree: Path) -> Notes:
-    return filled(Fill(str(tree), items, target, below))
-
-
 async def _threaded(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work)
-
-
-def _path(target: Parts) -> str:
-    return "/" + os.fsdecode(b"/".join(target))

@@ -80,3 +80,8 @@ class View:
 def names_of(path: str) -> Parts:
     """The names in a path, without empty ones and dots; ``..`` stays."""
     return tuple(name for name in os.fsencode(path).split(b"/") if name not in (b"", b"."))
+
+
+def path_of(parts: Parts) -> str:
+    """The absolute path of these names."""
+    return "/" + os.fsdecode(b"/".join(parts))
