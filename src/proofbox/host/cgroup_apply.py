@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -55,6 +55,13 @@ def prepare(place: Place, owner: str) -> tuple[str, ...]:
             _hand_down(place, (root, top, mine))
         made += [str(mine), str(top)]
     return tuple(made)
+
+
+def stand(groups: Sequence[str] | None) -> bool:
+    """Whether what ``prepare`` made is there. Another runtime of this process removes it when it is closed, unless
+    something is in it.
+    """
+    return groups is not None and all(map(os.path.isdir, groups))
 
 
 def _hand_down(place: Place, groups: Iterable[Path]) -> None:

@@ -182,7 +182,7 @@ class MicrovmRuntime(Copying, _Seen):
         except OSError as error:
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error.strerror}", "directory") from error
         try:
-            if self._groups is None:
+            if not cgroup_apply.stand(self._groups):
                 self._groups = cgroup_apply.begin(self.owner.dir / GROUPS, self._place, self.owner.id)
             cgroup_apply.apply(own, 0)
             handle = MicrovmHandle(spec.id, directory, plan, base, *open_ports(f"sandbox {spec.id}"))

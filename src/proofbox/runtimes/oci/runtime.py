@@ -303,7 +303,7 @@ class OciRuntime(_Read, _Recalled):
         return replace(plan, values=tuple(item for item in plan.values if item[1]))
 
     def _prepare_groups(self) -> None:
-        if self._groups is None:
+        if not cgroup_apply.stand(self._groups):
             self._groups = cgroup_apply.begin(self._record(self.owner), self._place, self.owner.id)
 
     def _record(self, owner: Owner) -> Path:
