@@ -94,6 +94,14 @@ async def test_a_limit_that_makes_no_sense_is_invalid(bad: Limits) -> None:
         ({"volumes": [Volume("/usr", "relative")]}, "target"),
         ({"volumes": [Volume("/usr", "/a/../b")]}, "target"),
         ({"volumes": [Volume("/nonexistent-path", "/a")]}, "source"),
+        ({"volumes": [Volume("/dev/null", "/a")]}, "neither a directory nor a file"),
+        ({"volumes": [Volume("/usr", "//a")]}, "plain path"),
+        ({"volumes": [Volume("/usr", "/proc/a")]}, "the runtime makes"),
+        ({"volumes": [Volume("/usr", "/a"), Volume("/usr", "/a")]}, "would hide '/a'"),
+        ({"volumes": [Volume("/usr", "/a/lib"), Volume("/usr", "/a")]}, "would hide '/a/lib'"),
+        ({"volumes": [Volume("/usr", "/a"), Volume("/usr", "/a/none")]}, "lies in the volume '/a'"),
+        ({"volumes": [Volume("/usr", "/a"), Volume("/etc/passwd", "/a/lib")]}, "'/etc/passwd' is a file, and"),
+        ({"template": "host", "volumes": [Volume("/usr", "/etc/passwd")]}, "'/usr' is a directory, and"),
     ],
 )
 async def test_a_spec_that_makes_no_sense_is_invalid(
@@ -102,7 +110,7 @@ async def test_a_spec_that_makes_no_sense_is_invalid(
     """It is said before anything was made."""
     made = fake.made
     with pytest.raises(InvalidInput, match=word):
-        async with fake_host.open_sandbox(PLAIN, **spec):
+        async with fake_host.open_sandbox(**{"template": PLAIN, **spec}):
             pass
     assert fake.made == made
 

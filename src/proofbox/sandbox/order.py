@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +15,7 @@ from proofbox.model.template import Template
 from proofbox.runtime.contract import Probe
 from proofbox.sandbox.given import as_env, as_path, as_user
 from proofbox.sandbox.setting import KILLED, KILLED_AT_GVISOR, Setting
+from proofbox.sandbox.volumes import check_volumes
 
 _ID: Final = re.compile(r"[a-z0-9-]{1,63}")
 _HOSTNAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
@@ -79,7 +78,7 @@ def order_of(asked: Asked, template: Template, limits: Limits, runtime: str, pro
     Raises ``InvalidInput``, and ``Refused`` for what this host does not offer.
     """
     volumes = tuple(asked.volumes)
-    _check(asked, volumes, runtime, probe)
+    _check(asked, template, runtime, probe)
     order = Order(
         spec=SandboxSpec(
             id="",
@@ -121,7 +120,7 @@ def check_id(ident: object) -> None:
         raise InvalidInput(f"sandbox id {ident!r} is not 1 to 63 of a-z 0-9 -")
 
 
-def _check(asked: Asked, volumes: Sequence[Volume], runtime: str, probe: Probe) -> None:
+def _check(asked: Asked, template: Template, runtime: str, probe: Probe) -> None:
     hostname: object = asked.hostname
     network: object = asked.network
     if not isinstance(hostname, str) or not _HOSTNAME.fullmatch(hostname):
@@ -130,9 +129,5 @@ def _check(asked: Asked, volumes: Sequence[Volume], runtime: str, probe: Probe) 
         raise InvalidInput(f"network {network!r} is none of {', '.join(get_args(Network))}")
     if network not in probe.networks:
         raise Refused(f"a sandbox at runtime {runtime!r}", (f"network {network!r}: not offered here", *probe.notes))
-    for volume in volumes:
-        target = as_path(volume.target, "volume target")
-        if not target.startswith(b"/") or posixpath.normpath(target) != target or target == b"/":
-            raise InvalidInput(f"volume target {volume.target!r} is not an absolute, plain path below /")
-        if not os.path.isabs(volume.source) or not os.path.exists(as_path(volume.source, "volume source")):
-            raise InvalidInput(f"volume source {volume.source!r} is not an absolute path of something on this host")
+    if asked.volumes:
+        check_volumes(asked.volumes, template)
