@@ -17,8 +17,9 @@ import pytest
 
 from proofbox.errors import CreateFailed, InvalidInput, Refused
 from proofbox.host.home import MACHINES, data_home
-from proofbox.host.owner import state_dir
+from proofbox.host.owner import Owner, state_dir
 from proofbox.host.threads import descendants
+from proofbox.model.fingerprint import difference
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.spec import Volume
 from proofbox.model.template import Template
@@ -139,6 +140,16 @@ async def test_the_limit_on_processes_is_no_lower_than_what_was_asked(machines: 
         assert result.stdout == "all", result
 
 
+async def test_a_full_fingerprint_is_of_what_is_inside(machines: Host, template: Template) -> None:
+    """Two that start alike have the same one, and what was left running shows: nothing of it is of this host."""
+    async with machines.open_sandbox(template) as one, machines.open_sandbox(template) as other:
+        first, second = await one.fingerprint(full=True), await other.fingerprint(full=True)
+        assert difference(first, second) == ()
+        assert first.part("processes").lines == ()
+        await one.run("setsid sleep 777 > /dev/null 2>&1 < /dev/null & while ! pgrep sleep; do sleep 0.02; done")
+        assert (await one.fingerprint(full=True)).part("processes").lines == ("(sleep) sleep 777 ",)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 async def test_what_is_closed_to_its_user_keeps_no_image_from_being_made(machines: Host, template: Template) -> None:
     """The host's secrets are not in it, and all the rest is."""
@@ -191,7 +202,8 @@ async def test_a_kernel_that_is_none_is_refused_with_the_words_of_qemu(
     machines: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a machine ends before it is there, whoever asks for the first one is told why."""
-    runtime = MicrovmRuntime(registry.owner())
+    owner = Owner.register()
+    runtime = MicrovmRuntime(owner)
     found = (await runtime.parts()).kernel
     image = tmp_path / found.image.name
     image.write_bytes(bytes(100_000))
@@ -202,6 +214,7 @@ async def test_a_kernel_that_is_none_is_refused_with_the_words_of_qemu(
     (missing,) = (await runtime.probe()).missing
     assert "qemu: linux kernel too old" in missing.what
     await runtime.close()
+    owner.forget()
 
 
 async def test_a_copy_of_a_running_machine_can_become_another_one(machines: Host, template: Template) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import open_host
 
 from proofbox.errors import CreateFailed, Refused, SandboxLost
+from proofbox.model.fingerprint import difference
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import HitLimit
 from proofbox.model.task import Candidate, FunctionTests, Task
@@ -18,6 +19,8 @@ from proofbox.model.template import Layer, Template
 from proofbox.runtime.contract import Missing
 from proofbox.runtimes.oci.programs import version
 from proofbox.sandbox.host import Host
+from proofbox.templates.store import open_store
+from proofbox.testing.small import small_template
 from proofbox.verify.function import FunctionVerifier
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
@@ -160,6 +163,17 @@ async def test_a_template_without_tmp_has_one_that_counts(host: Host, tmp_path: 
     template = Template(digest="sha256:0", name="t", layers=(Layer("/", str(tmp_path)), Layer("/usr", "/usr")), env={})
     async with host.open_sandbox(template, limits=Limits(disk=MIB), user=None) as box:
         assert "No space left" in (await box.run("head -c 3M /dev/zero > /tmp/fill", user="0")).stderr
+
+
+async def test_a_full_fingerprint_is_of_what_is_inside(host: Host) -> None:
+    """Two that start alike have the same one, and what was left running shows: nothing of it is of this host."""
+    template = small_template(open_store())
+    async with host.open_sandbox(template) as one, host.open_sandbox(template) as other:
+        first, second = await one.fingerprint(full=True), await other.fingerprint(full=True)
+        assert difference(first, second) == ()
+        assert first.part("processes").lines == ()
+        await one.run("setsid sleep 777 > /dev/null 2>&1 < /dev/null & while ! pgrep sleep; do sleep 0.02; done")
+        assert (await one.fingerprint(full=True)).part("processes").lines == ("(sleep) sleep 777 ",)
 
 
 async def test_more_processes_than_gvisor_lives_with_are_refused(host: Host) -> None:

@@ -117,7 +117,9 @@ class CanCountEvents(Protocol):
 
 @runtime_checkable
 class CanObserve(Protocol):
-    """A runtime whose sandboxes' processes are processes of this host, so that they can be looked at from outside."""
+    """A runtime whose sandboxes' processes are processes of this host, so that they can be looked at from outside; or
+    whose sandboxes' kernels are (``OwnKernels``), in which those run.
+    """
 
     def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
         """Its processes as this host numbers them, guest included, and what ``usage`` says. Empty once it is gone.

@@ -56,14 +56,15 @@ async def take(operations: FileOperations, setting: Setting, *, full: bool) -> F
 
 
 def _seen_from_both_sides(raw: bytes, life: Life, setting: Setting) -> Fingerprint:
-    """What the kernel tells the host counts more than what the guest tells."""
+    """What the kernel tells the host counts more than what the guest tells, where it is the sandbox's kernel too."""
     lines = wire.decode_lines(raw)
-    seen = life.observe()
+    seen = life.observe() if life.shares_kernel else None
     pids = seen[0] if seen is not None else ()
     first = looks.first_process(pids)
     mounts = looks.mount_lines(first) if first is not None else None
     processes = looks.process_lines(pids) if first is not None else None
-    lines["mounts"] = mounts if mounts is not None else lines["mounts"]
+    own = [line.replace(life.spec.id, "ID") for line in lines["mounts"]]  # gVisor calls its control groups so
+    lines["mounts"] = mounts if mounts is not None else own
     lines["processes"] = processes if processes is not None else lines["processes"]
     lines["environment"] += _given(setting)
     lines["limits"] += _limits(life)

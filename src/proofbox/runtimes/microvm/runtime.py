@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -81,10 +81,17 @@ class _Seen:
     def recall(self, probe: Probe) -> None:
         """Nothing of it is needed to make a sandbox: which accelerator works here is known by itself."""
 
+    def observe(self, handle: Handle) -> tuple[Sequence[int], Usage]:
+        """QEMU and what is around it: its threads run when the machine's processors do."""
+        mine = handle_of(handle)
+        if mine.machine is None or mine.machine.process.returncode is not None:
+            return (), Usage()
+        return descendants(mine.machine.pid), _counted(mine)
+
     def kernel_process(self, handle: Handle) -> int:
         """QEMU."""
         machine = handle_of(handle).machine
-        return 0 if machine is None else called(descendants(machine.pid), machine.qemu)
+        return 0 if machine is None else called(self.observe(handle)[0], machine.qemu)
 
 
 @dataclass(slots=True)
@@ -262,16 +269,7 @@ class MicrovmRuntime(Copying, _Seen):
         mine = handle_of(handle)
         with anyio.move_on_after(USAGE_S):
             await mine.control.usage()
-        outside = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
-        return msgspec.structs.replace(
-            mine.control.counted,
-            cpu_user=_since(outside.cpu_user, mine.booted.cpu_user),
-            cpu_system=_since(outside.cpu_system, mine.booted.cpu_system),
-            throttled=_since(outside.throttled, mine.booted.throttled),
-            memory_peak=outside.memory_peak,
-            memory_now=outside.memory_now,
-            cpu_waits=_since(outside.cpu_waits, mine.booted.cpu_waits),
-        )
+        return _counted(mine)
 
     async def stop(self, handle: Handle) -> None:
         """Ends the machine as a power failure would, and waits until its processes are gone."""
@@ -317,6 +315,20 @@ class MicrovmRuntime(Copying, _Seen):
             cgroup_apply.remove(reversed(self._groups))
             (self.owner.dir / GROUPS).unlink(missing_ok=True)
             self._groups = None
+
+
+def _counted(mine: MicrovmHandle) -> Usage:
+    """What the host counts now, and what the machine's own kernel did when it was asked last."""
+    outside = cgroup_apply.usage(mine.plan) if mine.plan.directories else Usage()
+    return msgspec.structs.replace(
+        mine.control.counted,
+        cpu_user=_since(outside.cpu_user, mine.booted.cpu_user),
+        cpu_system=_since(outside.cpu_system, mine.booted.cpu_system),
+        throttled=_since(outside.throttled, mine.booted.throttled),
+        memory_peak=outside.memory_peak,
+        memory_now=outside.memory_now,
+        cpu_waits=_since(outside.cpu_waits, mine.booted.cpu_waits),
+    )
 
 
 def _since(now: float | None, before: float | None) -> float | None:

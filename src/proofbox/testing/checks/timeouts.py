@@ -98,6 +98,20 @@ async def test_the_same_deadline_gives_the_same_outcome_each_time(box: Sandbox) 
     }
 
 
+@pytest.mark.parametrize(("program", "cause"), [("while :; do :; done", "task"), ("sleep 60", "hung")])
+@check(level="container")
+async def test_whose_doing_a_deadline_was_is_told(box: Sandbox, program: str, cause: str) -> None:
+    """With a kernel of the sandbox's own too, or a score would depend on the level. A busy host is told as one."""
+    causes: list[str] = []
+    for seconds in DEADLINES[1:]:
+        hit = (await box.run(program, timeout=seconds)).outcome
+        assert isinstance(hit, HitLimit)
+        causes.append(hit.cause)
+        if hit.cause == cause:
+            break
+    assert causes[-1] in (cause, "host"), causes
+
+
 @check()
 async def test_a_command_that_ends_in_time_has_its_own_outcome(box: Sandbox) -> None:
     """A quick death by a signal under a long deadline is not a timeout."""
