@@ -178,6 +178,8 @@ async def test_a_file_that_cannot_be_read_is_named(copies: Builds) -> None:
     whole = Builds(copies.store, Path("/etc"))
     with pytest.raises(InvalidInput, match=r"line 2: .*shadow' cannot be read: Permission denied.*\.dockerignore"):
         await whole("FROM scratch\nCOPY shadow /x/")
+    with pytest.raises(InvalidInput, match=r"line 2: '/root' cannot be read: Permission denied"):
+        await Builds(copies.store, Path("/"))("FROM scratch\nCOPY root /x/")
 
 
 async def test_stages_and_templates_are_copied_from(copies: Builds, store: Store) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -102,7 +102,7 @@ def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copyi
         path = (*to, os.fsencode(name)) if inside else to
         mode = 0o644 if copy.mode is None else copy.mode
         items.append(Item(path, stat.S_IFREG | mode, owner, content=content.encode()))
-    return Copying(tuple(item for item in items if _is_needed(item, into)))
+    return Copying(tuple(_needed(items, into)))
 
 
 def owner_of(owner: str | None, view: View) -> tuple[int, int]:
@@ -127,15 +127,22 @@ def _id(name: str, file: str, view: View) -> int:
     raise InvalidInput(f"owner {name!r} is not in the template's /{file}")
 
 
-def _is_needed(item: Item, into: View) -> bool:
-    """A directory that is there stays as it is. Raises ``InvalidInput`` for a file in place of a directory."""
-    if item.archive:
-        return True
-    there = into.find(item.path if not stat.S_ISDIR(item.mode) else into.resolve(item.path))
-    is_directory = there is not None and stat.S_ISDIR(there.found.st_mode)
-    if is_directory and not stat.S_ISDIR(item.mode):
-        raise InvalidInput(f"/{os.fsdecode(b'/'.join(item.path))} is a directory, and a file would take its place")
-    return not is_directory
+def _needed(items: Iterable[Item], into: View) -> Iterator[Item]:
+    """Without directories that are there, which stay as they are. Raises ``InvalidInput`` for a file instead of one."""
+    absent: set[Parts] = set()
+    for item in items:
+        makes_directory = stat.S_ISDIR(item.mode)
+        if item.path[:-1] in absent or item.archive or not _has_directory(into, item.path, follow=makes_directory):
+            yield item
+            if makes_directory:
+                absent.add(item.path)
+        elif not makes_directory:
+            raise InvalidInput(f"/{_text(item.path)} is a directory, and a file would take its place")
+
+
+def _has_directory(into: View, path: Parts, *, follow: bool) -> bool:
+    there = into.find(into.resolve(path) if follow else path)
+    return there is not None and stat.S_ISDIR(there.found.st_mode)
 
 
 def _matches(source: str, origin: View, ignored: Ignored) -> list[Parts]:
@@ -187,16 +194,12 @@ def _items(
 
 
 def _below(origin: View, top: Parts, ignored: Ignored) -> Iterator[tuple[Parts, Found]]:
-    for name in origin.names(top):
-        path = (*top, name)
-        found = origin.find(path)
-        if found is None:
-            continue
-        covered = ignored.covers(_text(path))
-        if not covered:
+    def enter(path: Parts) -> bool:
+        return path == top or not (ignored.prunes and ignored.covers(_text(path)))
+
+    for path, found in origin.walk(top, enter):
+        if path != top and not ignored.covers(_text(path)):
             yield path, found
-        if stat.S_ISDIR(found.found.st_mode) and not (covered and ignored.prunes):
-            yield from _below(origin, path, ignored)
 
 
 def _one(path: Parts, found: Found, copy: CopyFiles, owner: tuple[int, int]) -> Iterator[Item]:

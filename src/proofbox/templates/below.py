@@ -16,6 +16,10 @@ LINKS_MOST: Final = 40
 """Links that one path may go through, as in the kernel."""
 
 
+Enter = Callable[[Parts], bool]
+"""Whether to look into the directory of that path."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """One entry: where it is on the host, and what it is."""
@@ -72,23 +76,29 @@ class Below:
         """What is seen in that directory, sorted; nothing if it is none."""
         return _merged(self._at(parts))
 
-    def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
-        """Everything there and below, directories before what they hold, without following links. What lies in a
-        directory that is closed to us is left out.
-        """
-        return self._walk(parts, self._at(parts))
+    def walk(self, parts: Parts, enter: Enter | None = None) -> Iterator[tuple[Parts, Found]]:
+        """Everything there and below, directories before what they hold, without following links.
 
-    def _walk(self, parts: Parts, shown: list[Found]) -> Iterator[tuple[Parts, Found]]:
+        ``enter`` says of a directory whether to look into it; where it is given, one that is closed to us is an error
+        (``PermissionError``), else what it holds is left out.
+        """
+        return self._walk(parts, self._at(parts), enter)
+
+    def _walk(self, parts: Parts, shown: list[Found], enter: Enter | None) -> Iterator[tuple[Parts, Found]]:
         if not shown:
             return
         yield parts, shown[0]
         directories = _directories(shown)
+        if not directories or (enter is not None and not enter(parts)):
+            return
         try:
             names = _merged(shown)
         except PermissionError:
+            if enter is not None:
+                raise
             return
         for name in names:
-            yield from self._walk((*parts, name), self._shown(directories, (name,)))
+            yield from self._walk((*parts, name), self._shown(directories, (name,)), enter)
 
     def _at(self, parts: Parts) -> list[Found]:
         shown = self._shown(self.trees, ())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template
-from proofbox.templates.below import Below, Found, follow
+from proofbox.templates.below import Below, Enter, Found, follow
 
 
 class View:
@@ -57,16 +57,17 @@ class View:
         """
         return follow(parts, self.find, last=last)
 
-    def walk(self, parts: Parts) -> Iterator[tuple[Parts, Found]]:
+    def walk(self, parts: Parts, enter: Enter | None = None) -> Iterator[tuple[Parts, Found]]:
         """As ``Below.walk``, of all that is seen."""
         target = self.target(parts)
         inner = [each for each in self._mounts if each[: len(parts)] == parts and len(each) > len(parts)]
-        for path, found in self.below(target).walk(parts[len(target) :]):
+        own = None if enter is None else lambda path: enter((*target, *path))
+        for path, found in self.below(target).walk(parts[len(target) :], own):
             whole = (*target, *path)
             if not any(whole[: len(each)] == each for each in inner):  # something else is seen there
                 yield whole, found
             elif whole in inner:
-                yield from self.walk(whole)
+                yield from self.walk(whole, enter)
 
     def read(self, path: str, most: int = 64 << 20) -> bytes | None:
         """The first ``most`` bytes of a file, links followed inside; None if there is none."""
