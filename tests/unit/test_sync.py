@@ -259,3 +259,31 @@ def test_it_is_there_without_an_import_of_its_own() -> None:
     """As the documentation names it: ``proofbox.sync.open_pool`` after ``import proofbox``."""
     code = "import proofbox; print(proofbox.sync.open_pool.__name__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "open_pool\n"
+
+
+FORKS = """
+import atexit, gc, os, sys
+from proofbox import sync
+from proofbox.model.limits import Limits
+
+with sync.open_sandbox("host", runtime="process", allow_unisolated=True, limits=Limits()) as box:
+    box.run("true")
+del box
+child = os.fork()
+if child == 0:
+    if sys.argv[1] == "multiprocessing":  # which does so since Python 3.13, before it runs what was asked for
+        atexit._clear()
+    gc.collect()
+    print("ends", flush=True)
+    sys.exit()
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize("like", ["os", "multiprocessing"])
+def test_a_fork_ends_by_itself(like: str) -> None:
+    """It has not the thread that serves the sandboxes, and waits for none."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, like], capture_output=True, timeout=60, check=False, text=True
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ends\n", "")

@@ -6,11 +6,13 @@ import atexit
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+import anyio
 import sniffio
-from anyio.from_thread import BlockingPortal, check_cancelled, start_blocking_portal
+from anyio.from_thread import BlockingPortal, check_cancelled
 
 from proofbox.errors import InvalidInput
 
@@ -18,12 +20,18 @@ T = TypeVar("T")
 
 
 class Loop:
-    """The background thread of this process."""
+    """The background thread of this process.
+
+    Nothing of it waits for the thread when it is let go of: a fork lets go of it, and has no such thread. (So it is not
+    ``anyio.from_thread.start_blocking_portal``, whose generator does.)
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._stack = ExitStack()
-        self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal("asyncio", name="proofbox sync"))
+        begun: Future[BlockingPortal] = Future()
+        self._thread = threading.Thread(target=_serve, args=(begun,), name="proofbox sync", daemon=True)
+        self._thread.start()
+        self._portal = begun.result()
 
     def call(self, function: Callable[..., Awaitable[T]], *args: Any, **named: Any) -> T:
         """Runs it on the loop and waits. Interrupted, it is cancelled, and has ended when the interruption goes on."""
@@ -54,7 +62,21 @@ class Loop:
         """Ends the thread; what it still serves is cancelled."""
         if self.pid == os.getpid():
             self._portal.call(self._portal.stop, True)
-            self._stack.close()
+            self._thread.join()
+
+
+def _serve(begun: Future[BlockingPortal]) -> None:
+    async def serve() -> None:
+        async with BlockingPortal() as portal:
+            begun.set_result(portal)
+            await portal.sleep_until_stopped()
+
+    try:
+        anyio.run(serve)
+    except BaseException as error:
+        if begun.done():
+            raise
+        begun.set_exception(error)
 
 
 class _Process:
