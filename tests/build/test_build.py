@@ -181,6 +181,20 @@ async def test_arguments_and_bases_are_checked_before_anything_runs(builds: Buil
     assert text(made, "a") == "1\n"
 
 
+async def test_proxies_are_given_to_commands_and_change_nothing(builds: Builds) -> None:
+    """Every build takes them; they are neither in the template nor in what a step is kept by, unless it asks."""
+    given = {"http_proxy": "http://one", "NO_PROXY": "x"}
+    first = await builds("FROM host\nENV NO_PROXY=own\nRUN echo $http_proxy $NO_PROXY", args=given)
+    assert builds.output == b"http://one own\n"
+    again = await builds("FROM host\nENV NO_PROXY=own\nRUN echo $http_proxy $NO_PROXY", args={"http_proxy": "two"})
+    assert (again.digest, builds.kept) == (first.digest, [True])
+    assert "http_proxy" not in first.env
+    asked = "FROM host\nARG http_proxy\nRUN echo $http_proxy"
+    await builds(asked, args={"http_proxy": "http://one"})
+    await builds(asked, args={"http_proxy": "http://two"})
+    assert builds.output == b"http://two\n"
+
+
 async def test_a_lock_says_what_is_installed(builds: Builds) -> None:
     """Packages of the system and of Python with their versions, removed ones not; the layers and the digest of all."""
     status = "Package: a\nStatus: install ok installed\nArchitecture: all\nVersion: 1.0-1\n\n"

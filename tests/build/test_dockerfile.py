@@ -121,6 +121,20 @@ COPY --from=two a b
     assert chosen.needed(chosen.last()) == [1, 2]
 
 
+def test_arguments_say_what_is_built_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the form that download links have; a stage sees those that it asks for."""
+    text = (
+        "ARG TARGETPLATFORM\nARG TARGETVARIANT\nARG BUILDOS\nENV A=$TARGETPLATFORM,$TARGETVARIANT,$BUILDOS,$BUILDARCH"
+    )
+    for machine, seen in {
+        "x86_64": "linux/amd64,,linux,",
+        "aarch64": "linux/arm64,,linux,",
+        "armv7l": "linux/arm/v7,v7,linux,",
+    }.items():
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        assert planned(text).env["A"] == seen
+
+
 def test_this_machine_has_more_names_than_one() -> None:
     """What a Dockerfile asks of a platform in any way that means this host; others are refused, see below."""
     own, variant = architecture()

@@ -12,7 +12,7 @@ from time import monotonic
 import anyio.to_thread
 
 from proofbox.build.events import BasePulled, Event, StepBegan, StepEnded, Tell
-from proofbox.build.plan import Start, plan, with_bases
+from proofbox.build.plan import PROXIES, Start, plan, with_bases
 from proofbox.build.recipe import SCRATCH, Recipe, Stage
 from proofbox.build.steps import Built, Steps
 from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
@@ -62,7 +62,7 @@ async def build(
     """
     if name is not None:
         check_name(name)
-    unknown = sorted(set(wanted.args) - recipe.arguments())
+    unknown = sorted(set(wanted.args) - recipe.arguments() - PROXIES)
     if unknown:
         raise InvalidInput(f"{recipe.source}: it has no ARG {', '.join(unknown)}")
     return await _Build(with_bases(recipe, wanted.args), open_store(), wanted, tell, host).result(name)

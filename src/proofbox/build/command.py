@@ -41,7 +41,7 @@ async def run_command(
         limits=limits_of(host, limits),
         network=action.network,
         user=action.user,
-        env=dict(action.env),
+        env=dict(action.proxies + action.env),
         cwd=action.cwd,
         seed="",  # a step may empty or remove /etc/machine-id, as many images' last step does
     ) as box:

@@ -15,6 +15,11 @@ from proofbox.errors import InvalidInput
 from proofbox.model.spec import Network
 from proofbox.templates.image import architecture, is_for_us
 
+PROXIES: Final = frozenset(
+    name for kind in ("http", "https", "ftp", "no", "all") for name in (f"{kind}_proxy", f"{kind}_proxy".upper())
+)
+"""Arguments that every build takes, for its commands alone, as engines do: they lead to the same files another way."""
+
 _SETTINGS: Final = (
     "entrypoint",
     "cmd",
@@ -39,10 +44,11 @@ class Action:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand(Action):
-    """A command to be run."""
+    """A command to be run. ``proxies``: variables too, which change nothing of what comes of it."""
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
+    proxies: tuple[tuple[str, str], ...] = ()
     cwd: str
     user: str
     network: Network
@@ -135,14 +141,10 @@ def plan(recipe: Recipe, stage: Stage, start: Start, given: Mapping[str, str]) -
 
 def _globals(recipe: Recipe, given: Mapping[str, str]) -> dict[str, str]:
     machine, variant = architecture()
-    found = {
-        "TARGETOS": "linux",
-        "TARGETARCH": machine,
-        "TARGETVARIANT": variant,
-        "TARGETPLATFORM": f"linux/{machine}",
-        "BUILDPLATFORM": f"linux/{machine}",
-        "BUILDARCH": machine,
-    }
+    variant = "" if machine == "arm64" else variant  # its usual one, which engines leave out
+    parts = {"OS": "linux", "ARCH": machine, "VARIANT": variant}
+    parts["PLATFORM"] = "/".join(filter(None, parts.values()))
+    found = {f"{whose}{part}": value for whose in ("TARGET", "BUILD") for part, value in parts.items()}
     for arg in recipe.args:
         value = given.get(arg.name)
         if value is None and arg.default is not None:
@@ -203,9 +205,11 @@ class _State:
 
     def _run(self, step: Run) -> RunCommand:
         argv = step.command if isinstance(step.command, tuple) else (*self._shell, step.command)
+        known = {**self._args, **self._env}
         return RunCommand(
             argv=argv,
-            env=tuple(sorted({**self._args, **self._env}.items())),
+            env=tuple(sorted(known.items())),
+            proxies=tuple((name, self._given[name]) for name in sorted(PROXIES & self._given.keys() - known.keys())),
             cwd=self._cwd,
             user=self._user,
             network=self._network if step.network is None else step.network,
