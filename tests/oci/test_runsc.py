@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import open_host
 
+from proofbox.build.command import limits_of
 from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.model.fingerprint import difference
 from proofbox.model.limits import MIB, Limits
@@ -181,6 +182,12 @@ async def test_more_processes_than_gvisor_lives_with_are_refused(host: Host) -> 
     with pytest.raises(Refused, match=r"processes of 5000: gVisor lives with 4000"):
         async with host.open_sandbox("host", limits=Limits(processes=5000)):
             pass
+
+
+async def test_a_build_asks_for_what_gvisor_can_hold(host: Host) -> None:
+    """The limits that a step has where nothing is said are none that this runtime refuses."""
+    async with host.open_sandbox("host", limits=limits_of(host, Limits())) as box:
+        assert (await box.run("echo here")).stdout == "here\n"
 
 
 async def test_one_without_a_child_subreaper_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ SHELL: Final = ("/bin/sh", "-c")
 SCRATCH: Final = "scratch"
 """The base that holds nothing."""
 
-LIMITS: Final = Limits(memory=8192 * MIB, disk=6144 * MIB, inodes=1_000_000, processes=4096, wall=3600.0)
+LIMITS: Final = Limits(memory=8192 * MIB, disk=6144 * MIB, inodes=1_000_000, processes=4000, wall=3600.0)
 """Of one step, as far as this host can enforce them and nothing else is said: installing needs more than testing.
 
-What a step writes counts as memory until the step is over.
+What a step writes counts as memory until the step is over. More processes gVisor does not live with.
 """
 
 
