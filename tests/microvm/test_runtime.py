@@ -258,6 +258,7 @@ async def test_the_image_of_a_template_is_made_once_and_goes_with_it(machines: H
     assert image.stat().st_mode & 0o777 == 0o444
     image.chmod(0o600)
     os.truncate(image, 0)
+    image.chmod(0o444)
     with pytest.raises(CreateFailed, match=f"{image} may be damaged: remove it"):
         await opened()
     image.unlink()

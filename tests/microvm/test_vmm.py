@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 import random
+import socket
+import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
-from tests.microvm.conftest import StartMachine
+from tests.microvm.conftest import StartMachine, confined
 
 from proofbox.errors import CreateFailed
-from proofbox.runtimes.microvm.machine import Machine
+from proofbox.runtimes.microvm import vmm
+from proofbox.runtimes.microvm.machine import IMAGE, Machine
+from proofbox.runtimes.microvm.ports import last_words
 from proofbox.runtimes.microvm.qemu import Qemu
+from proofbox.runtimes.microvm.vmm import Confined
 from proofbox.testing.orphans import adopting, children, settled
 
 pytestmark = pytest.mark.container
@@ -51,10 +57,34 @@ async def test_panic_is_told_and_the_fallback_machine_boots(bare: Machine, start
     assert await started.vm.exited() == 0
 
 
-async def test_wrong_image_is_named_before_anything_starts(bare: Machine, start: StartMachine) -> None:
-    """A disk is opened by the client, which says which one it was."""
-    with pytest.raises(CreateFailed, match="disk /no/such/image of a virtual machine: No such file"):
-        await start(replace(bare, images=(Path("/no/such/image"),)))
+async def test_what_is_not_there_is_named(bare: Machine, start: StartMachine) -> None:
+    """A disk is opened by the client, an image where QEMU is to see it; either says which one it was."""
+    with pytest.raises(CreateFailed, match="disk /no/such/disk of a virtual machine: No such file"):
+        await start(replace(bare, disk=Path("/no/such/disk")))
+    started = await start(replace(bare, images=(Path("/no/such/image"),)))
+    assert "open: /no/such/image: No such file" in await started.last_words()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_who_takes_qemu_over_writes_no_image(bare: Machine, qemu: Qemu, tmp_path: Path, alone: bool) -> None:
+    """Also where it is the user who owns the image, as without lent ids: that one may change its mode anywhere else."""
+    image, made = tmp_path / "image", tmp_path / "taken"
+    for path in (tmp_path, *tmp_path.parents):
+        if path.stat().st_uid == os.geteuid() and not path.stat().st_mode & stat.S_IXOTH:
+            path.chmod(0o755)
+    image.write_bytes(bytes(8192))
+    image.chmod(0o444)
+    source = Path(__file__).with_name("taken.c")
+    words = [os.environ.get("CC", "cc"), "-static", "-Wall", "-Wextra", "-Werror", str(source), "-o", str(made)]
+    await anyio.run_process(words)
+    taken = replace(qemu, path=str(made), shown=(str(made),))
+    near, far = socket.socketpair()
+    with closing(near), far:
+        vm = vmm.start(taken, replace(bare, images=(image,)), Confined() if alone else confined(), [far])
+        with closing(vm), anyio.fail_after(60):
+            await vm.exited()
+        assert "read: 1, written: 0" in last_words(near)
+    assert (image.read_bytes(), image.stat().st_mode & 0o777) == (bytes(8192), 0o444)
 
 
 async def test_what_qemu_says_is_told(bare: Machine, start: StartMachine, tmp_path: Path) -> None:
@@ -94,13 +124,13 @@ async def test_many_machines_share_a_read_only_image(bare: Machine, start: Start
     for path in (image, disk):
         path.write_bytes(bytes(1 << 20))
     machine = replace(bare, images=(image,), disk=disk)
-    expected: dict[str, set[int] | None] = {str(image): {os.O_RDONLY}, str(disk): {os.O_RDWR}}
+    expected: dict[str, set[int] | None] = {f"{IMAGE}0": {os.O_RDONLY}, str(disk): {os.O_RDWR}}
     for started in (await start(machine), await start(replace(machine, disk=None))):
         pid = await started.inside()
         if os.geteuid() != 0:  # it is another user's: that it runs is what can be seen
             await started.until(partial(_is_filtered, pid))
             continue
-        await started.until(partial(_signals_are_taken, pid))
+        await started.until(partial(_has_its_image, pid))
         opened = _opened(pid)
         assert {path: opened.get(path) for path in expected} == expected
         expected[str(disk)] = None
@@ -111,9 +141,9 @@ def _is_filtered(pid: int) -> bool:
     return _status(pid)["Seccomp_filters"] == "2"
 
 
-def _signals_are_taken(pid: int) -> bool:
-    """By QEMU's loop, which begins when all of the machine is made."""
-    return "anon_inode:[signalfd]" in _opened(pid)
+def _has_its_image(pid: int) -> bool:
+    """As it has when all of the machine is made."""
+    return f"{IMAGE}0" in _opened(pid)
 
 
 def _opened(pid: int) -> dict[str, set[int]]:

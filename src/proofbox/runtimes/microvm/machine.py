@@ -20,6 +20,10 @@ PORT: Final = "proofbox"
 
 KERNEL: Final = "/machine/kernel"
 INITRAMFS: Final = "/machine/initramfs"
+IMAGE: Final = "/machine/image"
+"""With its number. Threat: who owns a file opens one that was inherited to be read for writing too, by its place in
+/proc; where QEMU is the caller's own user, that is all who break it. Where it sees them, images are mounted read-only.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Descriptors that QEMU has from its start. ``memory``: a file for the machine's memory, or -1.
+    """Descriptors that QEMU has from its start. ``disks``: of the writable ones. ``memory``: a file for the machine's
+    memory, or -1.
 
     ``restored``: it goes on from a saved state, with that memory. ``held``: it takes one in to be saved again, and
     stands still.
@@ -72,7 +77,8 @@ def arguments(machine: Machine, inherited: Inherited) -> list[str]:
         *("-chardev", f"socket,id=monitor,fd={inherited.monitor}", "-mon", "chardev=monitor,mode=control"),
         *("-device", f"virtio-serial-{_bus(machine)}"),
         *_ports(inherited.ports),
-        *_blocks(machine, inherited.disks),
+        *_images(machine),
+        *_disks(machine, inherited.disks),
     ]
 
 
@@ -112,13 +118,20 @@ def _ports(ports: Sequence[int]) -> Iterator[str]:
         yield from ("-device", f"virtserialport,chardev=port{number},nr={number},name={PORT}{number}")
 
 
-def _blocks(machine: Machine, disks: Sequence[int]) -> Iterator[str]:
-    """No locks on read-only images: many machines share them, and whoever cannot write needs none."""
+def _images(machine: Machine) -> Iterator[str]:
+    """No locks: many machines share them, and whoever cannot write needs none."""
+    for number in range(len(machine.images)):
+        yield from _block(machine, f"image{number}", f"{IMAGE}{number}", {"read-only": True})
+
+
+def _disks(machine: Machine, disks: Sequence[int]) -> Iterator[str]:
     for number, disk in enumerate(disks):
-        writable = number >= len(machine.images)
-        file = {"driver": "file", "filename": f"/dev/fdset/{number}", "locking": "off"}
-        node = {"driver": "raw", "node-name": f"disk{number}", "read-only": not writable, "file": file}
-        if writable:
-            node |= {"discard": "unmap"}
-        yield from ("-add-fd", f"fd={disk},set={number}", "-blockdev", msgspec.json.encode(node).decode())
-        yield from ("-device", f"virtio-blk-{_bus(machine)},drive=disk{number}")
+        yield from ("-add-fd", f"fd={disk},set={number}")
+        yield from _block(machine, f"disk{number}", f"/dev/fdset/{number}", {"discard": "unmap"})
+
+
+def _block(machine: Machine, name: str, path: str, options: dict[str, object]) -> Iterator[str]:
+    file = {"driver": "file", "filename": path, "locking": "off"}
+    node = {"driver": "raw", "node-name": name, "file": file} | options
+    yield from ("-blockdev", msgspec.json.encode(node).decode())
+    yield from ("-device", f"virtio-blk-{_bus(machine)},drive={name}")

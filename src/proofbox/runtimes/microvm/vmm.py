@@ -3,7 +3,8 @@
 ``proofbox-guest vm-enter`` (guest/vmenter.h) is the child itself: it joins the machine's control groups, makes an empty
 root with nothing in it but QEMU and what it starts, and runs QEMU there as a user that owns nothing. It dies with this
 process, and the kernel ends everything below it then. Nothing that QEMU is given can be opened by anybody else: the
-guest's ports, QEMU's own monitor, and the disks are descriptors that it inherits.
+guest's ports, QEMU's own monitor, and a writable disk are descriptors that it inherits. Images are mounted read-only
+where it alone sees them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from proofbox.host.stage import stage
 from proofbox.kit.binary import guest_path
 from proofbox.kit.child import end_within, exited
 from proofbox.model.limits import MIB
-from proofbox.runtimes.microvm.machine import INITRAMFS, KERNEL, TRANSLATIONS, Inherited, Machine, arguments
+from proofbox.runtimes.microvm.machine import IMAGE, INITRAMFS, KERNEL, TRANSLATIONS, Inherited, Machine, arguments
 from proofbox.runtimes.microvm.qemu import Qemu
 from proofbox.runtimes.microvm.qmp import Monitor
 
@@ -216,9 +217,8 @@ def start(
     near, far = socket.socketpair()
     opened: list[int] = []
     try:
-        disks = [(path, os.O_RDONLY) for path in machine.images]
-        disks += [(machine.disk, os.O_RDWR)] if machine.disk is not None else []
-        opened.extend(_open(path, mode) for path, mode in disks)
+        if machine.disk is not None:
+            opened.append(_open(machine.disk, os.O_RDWR))
         inherited = Inherited([port.fileno() for port in ports], far.fileno(), tuple(opened), memory)
         monitor = Monitor(near)
         if state is not None or copy >= 0:
@@ -305,6 +305,8 @@ def _enter(qemu: Qemu, machine: Machine, confined: Confined, inherited: Inherite
         words += ["userns", str(confined.namespace)]
     for path in qemu.shown:
         words += ["show", path]
+    for number, image in enumerate(machine.images):
+        words += ["at", f"{IMAGE}{number}", "show", str(image)]
     if not inherited.restored:
         for target, source in ((KERNEL, machine.kernel), (INITRAMFS, machine.initramfs)):
             words += ["at", target, "show", str(source)]
