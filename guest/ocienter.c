@@ -281,17 +281,21 @@ static void make_writable_layer(void)
         hand_out_layer();
 }
 
+static void refuse_link(const char *place)
+{
+    struct stat found;
+    if (lstat(place, &found) == 0 && !S_ISDIR(found.st_mode)) {
+        errno = ENOTDIR;
+        fail("mount on the template's", place + strlen("rootfs"));
+    }
+}
+
 /* runc 1.1 makes links in /dev by their names, before the root is the sandbox's: were /dev a link of the template's, they
  * would be made where it leads, on the host. */
 static void refuse_links(void)
 {
-    static const char *const places[] = {"rootfs/dev", "rootfs/proc"};
-    struct stat found;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (lstat(places[i], &found) == 0 && !S_ISDIR(found.st_mode)) {
-            errno = ENOTDIR;
-            fail("mount on the template's", places[i] + strlen("rootfs"));
-        }
+    refuse_link("rootfs/dev");
+    refuse_link("rootfs/proc");
 }
 
 /* What is mounted from the root itself must be in it: a link of the template's would lead to the host's. */
@@ -307,6 +311,21 @@ static void make_directory(const char *path)
     if (lstat(place, &found) < 0 || !S_ISDIR(found.st_mode)) {
         errno = ENOTDIR;
         fail("mount the template's", path);
+    }
+}
+
+/* A runtime with a kernel of its own makes places for its mounts in what it is shown, and they would be found in what the
+ * sandbox wrote. Nothing inside sees what lies there. */
+static void cover_places(void)
+{
+    static const char *const places[] = {"rootfs/dev", "rootfs/proc", "rootfs/sys"};
+    char options[80];
+    snprintf(options, sizeof options, "mode=0755,size=1m,uid=%ld,gid=%ld", plan.ids, plan.ids);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        refuse_link(places[i]);
+        if (mkdir(places[i], 0755) == 0)
+            check(chown(places[i], (uid_t)plan.ids, (gid_t)plan.ids), "own", places[i]);
+        check(mount("tmpfs", places[i], "tmpfs", MS_NOSUID | MS_NODEV, options), "cover", places[i]);
     }
 }
 
@@ -331,8 +350,10 @@ static void mount_root(void)
             first = i;
         }
     refuse_links();
-    if (plan.directory)
+    if (plan.directory) {
         make_directory(plan.directory);
+        cover_places();
+    }
 }
 
 /*

@@ -123,3 +123,9 @@ def test_a_transfer_names_two_directories(text: str) -> None:
     assert parse.transfers(["a:b", "c:d:/e"]) == (("a", "b"), ("c:d", "/e"))
     with pytest.raises(InvalidInput, match="write FROM:TO"):
         parse.transfers([text])
+
+
+def test_what_is_no_pair_is_named_by_no_option() -> None:
+    """Several options take pairs; the command line says before it which one it was."""
+    with pytest.raises(InvalidInput, match=r"^'X': write NAME=VALUE$"):
+        parse.environment(["A=1", "X"])

@@ -122,7 +122,7 @@ def environment(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise InvalidInput(f"--env {text!r}: write NAME=VALUE")
+            raise InvalidInput(f"{text!r}: write NAME=VALUE")
         found[name] = value
     return found
 

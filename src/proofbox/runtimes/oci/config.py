@@ -112,7 +112,7 @@ def _mounts(stage: str, users: bool, shown: Sequence[str], make: Make) -> list[d
 def _own_kernel(stage: str) -> list[dict[str, Any]]:
     return [
         # gVisor would put a file system in memory there, past the limit on the disk and lost to who keeps the layer.
-        _mount(TMP, "bind", f"{stage}/rootfs{TMP}", "bind", "nosuid", "nodev"),
+        _mount(TMP, "bind", f"{stage}/rootfs{TMP}", "rbind", "nosuid", "nodev"),
         # gVisor's own groups: the guest sets the limit on processes there.
         _mount("/sys/fs/cgroup", "cgroup", "cgroup", "ro", "nosuid", "nodev", "noexec"),
     ]
