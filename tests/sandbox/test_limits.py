@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +59,28 @@ async def test_a_reservation_is_within_the_limit_and_within_the_host() -> None:
             pytest.fail("it was made")
     async with host.open_sandbox(limits=Limits(memory_reserve=MIB)) as box:
         assert (box.spec.limits.memory, box.spec.limits.memory_reserve) == (DEFAULTS.memory, MIB)
+
+
+LOW = """
+import resource
+from dataclasses import replace
+
+import anyio
+
+from proofbox.runtimes.fake import FakeRuntime
+from proofbox.sandbox.host import Host
+
+resource.setrlimit(resource.RLIMIT_NPROC, (100, 100))
+runtime = FakeRuntime()
+probe = replace(anyio.run(runtime.probe), enforces=frozenset({"processes"}))
+print(Host(runtime, probe).effective(None).processes)
+"""
+
+
+def test_without_cgroups_the_default_of_processes_is_one_that_this_user_may_set() -> None:
+    """The kernel holds it by a limit for each user, with some for the guest; a higher one could not be set at all."""
+    told = subprocess.run([sys.executable, "-c", LOW], capture_output=True, check=True)
+    assert told.stdout == b"84\n"
 
 
 async def test_without_cgroups_each_process_gets_an_address_space_limit() -> None:

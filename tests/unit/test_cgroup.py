@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proofbox.errors import CreateFailed
+from proofbox.errors import Busy, CreateFailed
 from proofbox.host import cgroup_apply, cgroup_room
 from proofbox.host.cgroup import NOWHERE, PROCESS_RESERVE, TOP, Controller, Plan, find_place, plan_group
 from proofbox.host.cgroup_events import EventCounters
@@ -307,3 +308,26 @@ def test_event_counters_hold_no_descriptor_after_one_reading_and_none_after_thei
     counters.close()
     assert set(os.listdir("/proc/self/fd")) == before
     assert EventCounters(Plan()).read() == (None, None)
+
+
+def test_counters_that_cannot_be_opened_are_told_and_leave_nothing_open(tmp_path: Path) -> None:
+    """Of two files the first one is closed again, whichever of them it is for which there is no descriptor left."""
+    (tmp_path / "memory.events").write_text("oom_kill 3\n")
+    (tmp_path / "pids.events").write_text("max 4\n")
+    counters = EventCounters(Plan(by_controller={"memory": str(tmp_path), "pids": str(tmp_path)}, version=2))
+    before = set(os.listdir("/proc/self/fd"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))
+        with pytest.raises(Busy, match=r"pids\.events: Too many open files"):
+            counters.read()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        with pytest.raises(Busy, match=r"memory\.events: Too many open files"):
+            counters.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert set(os.listdir("/proc/self/fd")) == before
+    assert counters.read() == (3, 4)
+    counters.close()

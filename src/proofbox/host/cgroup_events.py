@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
+from proofbox.errors import Busy
 from proofbox.host.cgroup import Plan
 
 
@@ -23,16 +24,20 @@ class EventCounters:
     _files: list[int] = field(default_factory=list)
 
     def read(self) -> tuple[int | None, int | None]:
-        """(memory kills, refused forks), None where there is no such counter, or the group is gone."""
+        """(memory kills, refused forks), None where there is no such counter, or the group is gone. Raises ``Busy``
+        where this process has no descriptor left.
+        """
         if self._files:
             return _counted(self._files[0], b"oom_kill"), _counted(self._files[1], b"max")
         groups = self.plan.by_controller
-        files = [_opened(groups.get("memory"), "memory.events" if self.plan.version == 2 else "memory.oom_control")]
-        files.append(_opened(groups.get("pids"), "pids.events"))
+        files: list[int] = []
         try:
+            name = "memory.events" if self.plan.version == 2 else "memory.oom_control"
+            files.append(_opened(groups.get("memory"), name))
+            files.append(_opened(groups.get("pids"), "pids.events"))
             return _counted(files[0], b"oom_kill"), _counted(files[1], b"max")
         finally:
-            if self._again and not self._closed:
+            if self._again and not self._closed and len(files) == 2:
                 self._files = files
             else:
                 _close(files)
@@ -58,6 +63,8 @@ def _opened(directory: str | None, name: str) -> int:
         return os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return -1
+    except OSError as error:  # this process may open no more
+        raise Busy(f"a sandbox's counter {directory}/{name}: {error.strerror} (ulimit -n)") from error
 
 
 def _counted(fd: int, key: bytes) -> int | None:

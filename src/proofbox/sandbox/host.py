@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,8 +12,10 @@ from time import monotonic
 from typing import Final
 
 import anyio.to_thread
+import msgspec
 
 from proofbox.errors import InvalidInput, Refused
+from proofbox.host.cgroup import PROCESS_RESERVE
 from proofbox.host.layers import close_keeper
 from proofbox.host.owner import state_dir
 from proofbox.host.room import Room, rooms, short
@@ -178,7 +181,7 @@ class Host:
             raise Refused(f"a sandbox at runtime {self.runtime_name!r}", (*items, *self.probe.notes))
         base = Limits(**{kind: getattr(DEFAULTS, kind) for kind in LIMIT_KINDS if kind in enforced})
         if "memory" not in enforced:
-            base = WITHOUT_CGROUPS.over(base)
+            base = WITHOUT_CGROUPS.over(_held_by_rlimit(base))
         effective = wanted.over(base)
         if (effective.memory_reserve or 0) > (effective.memory or inf):
             raise InvalidInput(f"memory_reserve={effective.memory_reserve} is more than memory={effective.memory}")
@@ -309,3 +312,11 @@ async def open_pool(
         verify_start=verify_start,
     ) as pool:
         yield pool
+
+
+def _held_by_rlimit(base: Limits) -> Limits:
+    """Without control groups the kernel holds processes by a limit that is no higher than this process's own."""
+    _, most = resource.getrlimit(resource.RLIMIT_NPROC)
+    if base.processes is None or most < 0 or most >= base.processes + PROCESS_RESERVE:
+        return base
+    return msgspec.structs.replace(base, processes=max(1, most - PROCESS_RESERVE))
