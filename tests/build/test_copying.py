@@ -55,6 +55,11 @@ async def test_files_and_directories_go_where_engines_put_them(copies: Builds) -
         ("COPY *.none none /x/", "'none' is not in"),
         ("COPY *.none a* /x/\nCOPY *.none /y", None),
         ("COPY [z-a] /x", "bad character range"),
+        ("COPY a /f\nCOPY dir /f", "/f is there and no directory"),
+        ("COPY a /f\nCOPY b /f/x/y", "/f is there and no directory"),
+        ("COPY a /t/dir\nCOPY . /t/", "/t/dir is there and no directory"),
+        ("COPY a /f\nWORKDIR /f", "/f is there and no directory"),
+        ("COPY a /f\nWORKDIR /f/x", "/f is there and no directory"),
         ("COPY a b /x", "end it with '/'"),
         ("COPY a /dir", None),
         ("COPY dir/a /taken\nCOPY a /taken", None),
@@ -152,6 +157,8 @@ async def test_archives_are_unpacked_by_add_alone(copies: Builds, tmp_path: Path
     template = await copies("FROM scratch\nADD plain empty /x/")
     assert text(template, "x/plain") == "no archive " * 100
     assert text(template, "x/empty") == ""
+    with pytest.raises(InvalidInput, match="/f is there and no directory"):
+        await copies("FROM scratch\nCOPY plain /f\nADD a.tar.gz /f")
     with tarfile.open(copies.context / "evil.tar", "w") as made:
         made.add(copies.context / "inner/file", arcname="../../outside")
     with pytest.raises(InvalidInput, match="leaves the tree"):

@@ -90,6 +90,7 @@ def gather(copy: CopyFiles, origin: View, ignored: Ignored, into: View) -> Copyi
     matches = [match for source in copy.sources for match in _matches(source, origin, ignored)]
     owner = owner_of(copy.owner, into)
     to = into.resolve(names_of(copy.to))
+    check_way(to, into)
     there = into.find(to)
     is_directory = there is not None and stat.S_ISDIR(there.found.st_mode)
     inside = copy.to.endswith("/") or is_directory or not to
@@ -132,7 +133,8 @@ def _needed(items: Iterable[Item], into: View) -> Iterator[Item]:
     absent: set[Parts] = set()
     for item in items:
         makes_directory = stat.S_ISDIR(item.mode)
-        if item.path[:-1] in absent or item.archive or not _has_directory(into, item.path, follow=makes_directory):
+        unpacked = makes_directory or item.archive
+        if item.path[:-1] in absent or not _has_directory(into, item.path, follow=unpacked) or item.archive:
             yield item
             if makes_directory:
                 absent.add(item.path)
@@ -142,7 +144,22 @@ def _needed(items: Iterable[Item], into: View) -> Iterator[Item]:
 
 def _has_directory(into: View, path: Parts, *, follow: bool) -> bool:
     there = into.find(into.resolve(path) if follow else path)
+    if there is not None and follow:
+        _check_directory(path, there)
     return there is not None and stat.S_ISDIR(there.found.st_mode)
+
+
+def check_way(path: Parts, into: View) -> None:
+    """Raises ``InvalidInput`` for a path without links that goes through what is no directory: one would replace it."""
+    for depth in range(1, len(path)):
+        if (there := into.find(path[:depth])) is None:
+            return
+        _check_directory(path[:depth], there)
+
+
+def _check_directory(path: Parts, there: Found) -> None:
+    if not stat.S_ISDIR(there.found.st_mode):
+        raise InvalidInput(f"/{_text(path)} is there and no directory, and one would take its place")
 
 
 def _matches(source: str, origin: View, ignored: Ignored) -> list[Parts]:

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from proofbox.build.mounts import parse as mounts_parse
-from proofbox.build.recipe import Arg, Copy, Env, Mount, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
+from proofbox.build.recipe import MODE, Arg, Copy, Env, Mount, Note, Recipe, Run, Shell, Stage, Step, User, Workdir
 from proofbox.errors import InvalidInput, Refused
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Network
 
 _ESCAPE: Final = re.compile(r"\s*#\s*escape\s*=\s*(\S+)\s*", re.IGNORECASE)
-_MODE: Final = re.compile(r"0?[0-7]{3,4}")
 
 
 class Heredoc(Protocol):
@@ -200,7 +199,7 @@ def _copy_options(command: Command, place: _Place) -> dict[str, Any]:
             options["origin"] = value
         elif key == "chown":
             options["owner"] = value
-        elif key == "chmod" and _MODE.fullmatch(value):
+        elif key == "chmod" and MODE.fullmatch(value):
             options["mode"] = int(value, 8)
         elif key != "link":
             raise place.wrong(f"{name} {flag} is not supported")

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proofbox.build.copying import Copying, Item, gather
+from proofbox.build.copying import Copying, Item, check_way, gather
 from proofbox.build.ignore import Ignored
 from proofbox.build.ignore import parse as parse_ignore
 from proofbox.build.plan import CopyFiles
@@ -85,6 +85,7 @@ class Look(msgspec.Struct, frozen=True, tag=True):
         """Raises ``InvalidInput``, ``OSError``; changes nothing."""
         view = View(self.into)
         parts = view.resolve(names_of(self.path))
+        check_way((*parts, b""), view)
         found = view.find(parts)
         return Looked(parts, found is not None and stat.S_ISDIR(found.found.st_mode))
 

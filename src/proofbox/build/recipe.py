@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,6 +10,8 @@ from proofbox.model.limits import MIB, Limits
 from proofbox.model.spec import Network
 
 SHELL: Final = ("/bin/sh", "-c")
+MODE: Final = re.compile(r"0?[0-7]{3,4}")
+"""Of files, as they are written."""
 SCRATCH: Final = "scratch"
 """The base that holds nothing."""
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from proofbox.build.recipe import Copy, Env, Recipe, Run, Stage, Step, User, Workdir
+from proofbox.build.recipe import MODE, Copy, Env, Recipe, Run, Stage, Step, User, Workdir
 from proofbox.errors import InvalidInput
 from proofbox.model.limits import Limits
 from proofbox.model.spec import Network
@@ -57,6 +57,8 @@ def parse(text: str, source: str = "recipe.toml") -> Recipe:
         found = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidInput(f"recipe {source}: {error}") from error
+    if not found.base:
+        raise InvalidInput(f"recipe {source}: base names nothing")
     steps = tuple(_step(each, f"recipe {source}, step {number}") for number, each in enumerate(found.steps, 1))
     stage = Stage(base=found.base, steps=steps)
     return Recipe(stages=(stage,), network=found.network, limits=found.limits, source=source)
@@ -87,11 +89,12 @@ def _written(value: str | tuple[str, ...] | dict[str, str]) -> str:
 
 
 def _copy(step: _Step, copy: str | tuple[str, ...], where: str, text: str) -> Copy:
-    try:
-        mode = None if step.mode is None else int(step.mode, 8)
-    except ValueError:
-        raise InvalidInput(f"{where}: mode {step.mode!r} is not octal") from None
+    if step.mode is not None and not MODE.fullmatch(step.mode):
+        raise InvalidInput(f"{where}: mode {step.mode!r} is not of three or four octal digits")
+    mode = None if step.mode is None else int(step.mode, 8)
     sources = (copy,) if isinstance(copy, str) else copy
+    if not sources:
+        raise InvalidInput(f"{where}: nothing is copied")
     return Copy(sources=sources, to=step.to, origin=step.origin, owner=step.owner, mode=mode, text=text)
 
 
