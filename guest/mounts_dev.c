@@ -53,6 +53,7 @@ void mounts_dev(const struct launch_setup *setup)
     check(chmod("shm", 01777), "make directory", "/dev/shm");
     check(mkdir("mqueue", 0755), "make directory", "/dev/mqueue");
     check(mount("mqueue", "mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL), "mount", "/dev/mqueue");
+    check(chown("mqueue", 0, 0), "own", "/dev/mqueue"); /* it is whoever's the namespace is, at nested ids each time another's */
 }
 
 /* A file gets /dev/null over it, a directory an empty one. */

@@ -26,6 +26,16 @@ def test_the_exit_status_is_the_commands_own(proofbox: Run, code: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
 
 
+def test_who_is_root_of_a_namespace_with_one_id_has_sandboxes_too(
+    argv: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The template `host` has files of a user whom that root cannot give them to."""
+    inside = ["unshare", "-Urm", *argv, "sandbox", "run", "--runtime", "native", "host", "--", "id", "-u"]
+    own = environment | {"PROOFBOX_HOME": str(tmp_path / "home")}
+    done = subprocess.run(inside, capture_output=True, env=own, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"0\n", b"")
+
+
 def test_output_is_passed_on_byte_for_byte(proofbox: Run) -> None:
     """Bytes that are no text, on two streams that stay apart."""
     done = proofbox("sandbox", "run", "-s", "host", "--", r"printf 'a\000\377\r\n'; printf 'e\376' >&2")

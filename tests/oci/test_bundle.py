@@ -63,10 +63,10 @@ def test_no_mount_of_a_sandbox_shows_the_host_writable() -> None:
 
 def test_a_kernel_of_its_own_gets_what_another_needs_not() -> None:
     """runsc: the channel as standard input, no filter (it is too long for it), /tmp from the layer; the guest is told
-    the limit on processes, and to make none ahead.
+    the limit on processes (the usual one, where nothing outside holds any), and to make none ahead.
     """
     made = config(make="runsc")
-    assert made["process"]["args"] == [GUEST, "guest", "0", "no-spare"]
+    assert made["process"]["args"] == [GUEST, "guest", "0", "no-spare", "processes", "272"]
     assert "seccomp" not in made["linux"]
     bound = {mount["destination"]: mount["source"] for mount in made["mounts"] if mount["type"] == "bind"}
     assert bound["/tmp"] == "/mnt/rootfs/tmp"

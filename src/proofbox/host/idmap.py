@@ -4,6 +4,7 @@ user, the same ones for all of its sandboxes; else one id.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -76,7 +77,11 @@ class Ids:
     def own(self, path: Path, uid: int) -> None:
         """Gives a file to a user as sandboxes see it; with one id there is none to give it to. Raises ``OSError``."""
         if self.uid == 0:
-            os.chown(path, uid, uid)
+            try:
+                os.chown(path, uid, uid)
+            except OSError as error:  # root of a namespace that has no such id
+                if error.errno != errno.EINVAL:
+                    raise
         elif self.namespace >= 0:
             run_inside(self.namespace, ["chown", f"{uid}:{uid}", str(path)])
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from proofbox.host.cgroup import PROCESS_RESERVE
 from proofbox.host.idmap import IdMap
 from proofbox.host.subids import Extent
+from proofbox.model.limits import DEFAULTS
 from proofbox.model.spec import SandboxSpec
 from proofbox.runtimes.oci.programs import Make
 
@@ -76,9 +77,9 @@ def _words(spec: SandboxSpec, make: Make, proof: bool) -> list[str]:
     """What the guest is told besides. A control group outside cannot refuse gVisor a process without ending it."""
     words = ["proof"] if proof else []
     if make.own_kernel:
-        words.append("no-spare")
-        if spec.limits.processes is not None:
-            words += ["processes", str(spec.limits.processes + PROCESS_RESERVE)]
+        # Where no control group of this host holds them, this one keeps at least the programs of users in bounds.
+        most = spec.limits.processes or DEFAULTS.processes or 0
+        words += ["no-spare", "processes", str(most + PROCESS_RESERVE)]
     return words
 
 

@@ -87,13 +87,16 @@ async def test_ids_are_chosen_before_or_differ(open_box: OpenBox) -> None:
 
 @check(level="container")
 async def test_every_start_is_the_same(open_box: OpenBox) -> None:
-    """What one sandbox leaves, the next one of the template does not find."""
+    """What one sandbox leaves, the next one of the template does not find; and what is there has the same owner."""
     places = "/tmp /var/tmp /dev/shm /usr/bin /etc"
+    owners = "stat -c '%n %u %g %a' / /tmp /dev /dev/* /proc"
     async with open_box() as box:
         first = (await box.run(f"ls -a {places}")).stdout
+        owned = (await box.run(owners)).stdout
         await box.run(f"for d in {places}; do echo x > $d/left-behind; done; ipcmk -Q")
     async with open_box() as box:
         assert (await box.run(f"ls -a {places}")).stdout == first
+        assert (await box.run(owners)).stdout == owned
 
 
 @check(level="container")
