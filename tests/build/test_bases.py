@@ -10,8 +10,8 @@ from tests.templates.layouts import Layout, member
 from tests.templates.registries import Registry
 
 from proofbox.build.builder import name_of_image
+from proofbox.templates.names import NAME
 from proofbox.templates.registry import look_up
-from proofbox.templates.store import NAME
 
 pytestmark = pytest.mark.anyio
 

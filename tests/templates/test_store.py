@@ -87,6 +87,35 @@ def test_a_template_whose_record_is_damaged_can_be_removed(store: Store, tree: P
     assert len(list(store.layers)) == 1
 
 
+def test_a_damaged_name_can_be_removed(store: Store, tree: Path) -> None:
+    """One that was cut, and one whose template is gone: neither keeps the others from being listed."""
+    for name in ("kept", "cut", "gone"):
+        (tree / "name").write_text(name)
+        store.import_directory(tree, name)
+    store.close()
+    (store.home / "names/cut").write_text("")
+    (store.home / "templates" / f"{store.resolve('gone').digest.removeprefix('sha256:')}.json").unlink()
+    store.close()
+    with pytest.raises(StoreFailed, match=r"names/cut holds no digest; remove it"):
+        store.resolve("cut")
+    with pytest.raises(StoreFailed, match="remove it"):
+        store.collect()
+    assert [one.name for one in store.list()] == ["kept"]
+    for name in ("cut", "gone"):
+        store.remove(name)
+        with pytest.raises(UnknownTemplate):
+            store.resolve(name)
+    store.collect()
+    assert len(list(store.layers)) == 1
+
+
+def test_a_list_is_of_what_is_there(store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is removed between the two looks that a list takes is none."""
+    store.import_directory(tree, "kept")
+    monkeypatch.setattr(store._names, "known", lambda: ("gone", "kept"))
+    assert [one.name for one in store.list()] == ["kept"]
+
+
 def test_an_unknown_name_lists_the_known_ones(store: Store, tree: Path) -> None:
     """The message says what there is."""
     store.import_directory(tree, "debian/12")

@@ -19,8 +19,9 @@ from proofbox.errors import InvalidInput, StoreFailed, UnknownTemplate
 from proofbox.model.template import Template
 from proofbox.sandbox.host import Host
 from proofbox.templates.images import moving, pull
+from proofbox.templates.names import NAME
 from proofbox.templates.registry import parse as parse_reference
-from proofbox.templates.store import NAME, Store, check_name, open_store
+from proofbox.templates.store import Store, check_name, open_store
 from proofbox.templates.unpack import Notes
 
 

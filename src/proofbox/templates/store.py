@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -41,14 +40,13 @@ from proofbox.model.template import Layer, Template
 from proofbox.templates import fetched, host
 from proofbox.templates.layers import Layers
 from proofbox.templates.memo import Memo
+from proofbox.templates.names import DIGEST, NAME, Names
 from proofbox.templates.pins import Pins
 from proofbox.templates.tar import unpack_tar
 from proofbox.templates.unpack import Notes, copy_directory
 
 log = logging.getLogger("proofbox.templates")
 
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,127}")
-DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 ENV: Final[Mapping[str, str]] = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 """The environment of a template that brings none."""
 MEMOS: Final = ("images", "unpacked", "blobs", "steps")
@@ -65,7 +63,7 @@ class Store:
         self.home = home
         self.pins = Pins(home / "pins")
         self.layers = Layers(home, self.pins)
-        self._templates, self._names = home / "templates", home / "names"
+        self._templates, self._names = home / "templates", Names(home)
         self._swept = 0
         """What was removed when it was opened, until ``collect`` tells it."""
 
@@ -76,12 +74,12 @@ class Store:
         """
         if name == host.NAME:
             return self._host()
-        digest = self._digest_of(name)
+        digest = self._names.digest_of(name)
         self.pins.hold(digest)
         found = self._load(digest, name)
         if found is None:
             self.pins.drop(digest)
-            raise UnknownTemplate(name, self._known())
+            raise UnknownTemplate(name, self._names.known())
         if why := outdated(self, found):
             self.pins.drop(digest)
             raise StoreFailed(f"template {name!r} {why}; make it again")
@@ -130,7 +128,7 @@ class Store:
         try:
             self._record(template)
             if name is not None:
-                self._name(name, digest)
+                self._names.point(name, digest)
         except OSError as error:
             raise StoreFailed(f"template {name or digest} in {self.home}: {error}") from error
         return self._placed(template)
@@ -140,7 +138,7 @@ class Store:
         check_name(name)
         found = self.resolve(digest)
         try:
-            self._name(name, found.digest)
+            self._names.point(name, found.digest)
         except OSError as error:
             raise StoreFailed(f"name {name!r} in {self.home}: {error}") from error
         return msgspec.structs.replace(found, name=name)
@@ -186,8 +184,15 @@ class Store:
         return False
 
     def list(self) -> tuple[Template, ...]:
-        """The templates that have a name, sorted by it, without ``host``."""
-        found = (self._load(self._digest_of(name), name) for name in self._known())
+        """The templates that have a name, sorted by it, without ``host``. What is damaged is told in the log."""
+        found = []
+        for name in self._names.known():
+            try:
+                found.append(self._load(self._names.digest_of(name), name))
+            except UnknownTemplate:  # removed meanwhile
+                continue
+            except StoreFailed as damaged:
+                log.warning("%s", damaged)
         return tuple(template for template in found if template is not None)
 
     def remove(self, name: str) -> None:
@@ -199,20 +204,25 @@ class Store:
         """
         if name == host.NAME:
             raise InvalidInput(f"template {name!r} is made of this host and cannot be removed")
-        digest = self._digest_of(name)
+        try:
+            digest = self._names.digest_of(name)
+        except StoreFailed as damaged:
+            log.warning("%s", damaged)
+            self._names.drop(name)
+            return
         layers = self._layers_of(digest, name)
         by_digest = DIGEST.fullmatch(name) is not None
-        others = [known for known in self._known() if known != name and self._digest_of(known) == digest]
+        others = [known for known in self._names.known() if known != name and self._names.stand_for(known, digest)]
         if by_digest and others:
             raise InvalidInput(f"template {name}: it is called {', '.join(others)}; remove that name")
         if others:
-            self._name_file(name).unlink(missing_ok=True)
+            self._names.drop(name)
             return
         with self.pins.alone(digest) as alone:
             if not alone:
                 raise InvalidInput(f"template {name!r}: a live process uses it; end that one first")
             if not by_digest:
-                self._name_file(name).unlink(missing_ok=True)
+                self._names.drop(name)
             if layers is None or digest not in self._needed():  # another name may have come meanwhile
                 self._forget(digest)
         for layer in layers or ():
@@ -286,20 +296,6 @@ class Store:
         if not file.exists() or file.read_bytes() != data:
             write_atomically(file, data)
 
-    def _name(self, name: str, digest: str) -> None:
-        private_directory(self._names)
-        file, data = self._name_file(name), f"{digest}\n".encode()
-        if not file.exists() or file.read_bytes() != data:
-            write_atomically(file, data)
-
-    def _name_file(self, name: str) -> Path:
-        return self._names / name.replace("/", "%")
-
-    def _known(self) -> tuple[str, ...]:
-        if not self._names.is_dir():
-            return ()
-        return tuple(sorted(n.name.replace("%", "/") for n in self._names.iterdir() if not n.name.startswith(".")))
-
     def _file(self, digest: str) -> Path:
         return self._templates / f"{digest.removeprefix('sha256:')}.json"
 
@@ -307,20 +303,6 @@ class Store:
         """The digests of all templates that are written down."""
         files = sorted(self._templates.glob("[0-9a-f]*.json")) if self._templates.is_dir() else []
         return tuple(f"sha256:{file.stem}" for file in files)
-
-    def _digest_of(self, name: str) -> str:
-        """The digest that a name stands for. Raises ``UnknownTemplate``."""
-        if found := DIGEST.fullmatch(name):
-            return f"sha256:{found[1]}"
-        try:
-            text = self._name_file(name).read_text() if NAME.fullmatch(name) else ""
-        except (FileNotFoundError, NotADirectoryError):
-            text = ""
-        except OSError as error:
-            raise StoreFailed(f"template {name!r} in {self.home}: {error}") from error
-        if not DIGEST.fullmatch(text.strip()):
-            raise UnknownTemplate(name, self._known())
-        return text.strip()
 
     def _load(self, digest: str, name: str) -> Template | None:
         file = self._file(digest)
@@ -340,8 +322,11 @@ class Store:
         except StoreFailed as broken:
             log.warning("%s", broken)
             return None
+        if found is None and DIGEST.fullmatch(name):
+            raise UnknownTemplate(name, self._names.known())
         if found is None:
-            raise UnknownTemplate(name, self._known())
+            log.warning("template %r: what it stood for, %s, is not there any more", name, digest)
+            return None
         return {layer.digest for layer in found.layers if layer.digest}
 
     def _placed(self, template: Template) -> Template:
@@ -355,9 +340,9 @@ class Store:
     def _needed(self) -> set[str]:
         """The templates that have a name."""
         needed = {host.remembered_digest(self.home) or ""}
-        for name in self._known():
+        for name in self._names.known():
             try:
-                needed.add(self._digest_of(name))
+                needed.add(self._names.digest_of(name))
             except UnknownTemplate:  # removed meanwhile
                 continue
         return needed
@@ -399,10 +384,7 @@ def stands_for(name: str, template: Template) -> bool:
     """
     if name == host.NAME:
         return True
-    try:
-        return open_store()._digest_of(name) == template.digest
-    except (UnknownTemplate, StoreFailed):
-        return False
+    return open_store()._names.stand_for(name, template.digest)
 
 
 def check_name(name: str) -> None:
