@@ -20,7 +20,8 @@ from proofbox.testing.small import small_template
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
-HELD = "(exec 9>/tmp/gone; rm /tmp/gone; exec sleep 100000) </dev/null >/dev/null 2>&1 & echo $! > /tmp/holder"
+HELD = """(exec 9>/tmp/gone; rm /tmp/gone; exec sleep 100000) </dev/null >/dev/null 2>&1 & echo $! > /tmp/holder
+until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.01; done"""
 
 
 @pytest.fixture(scope="module")
