@@ -46,6 +46,7 @@ static struct {
     struct box *spare; /* a blank made when there is nothing else to do, so that a request finds one */
     bool spares_fail;
     uint32_t id_next;
+    int id_locks; /* -1: without */
 } launcher;
 
 static uint8_t ids_taken[65536 / 8]; /* a bit for each range */
@@ -84,8 +85,16 @@ static void tell_status(const struct box *box, char tag)
 
 static uint32_t id_range(void) { return launcher.setup.full_ids ? ID_RANGE : 1; }
 
-/* A range of ids that no sandbox of this launcher has; or the one id that will own its user namespace. Kernel quotas for each user (keys, inotify watches, pending
- * signals) are then shared with no other sandbox here, and with one of another launcher only by a rare chance. */
+/* Whether nobody on this host has that range of ids. Locks belong to what was opened, not to a process, and the kernel lets go of
+ * them when the launcher ends; src/proofbox/host/idranges.py takes the same ones. */
+static bool lock_ids(uint32_t slot, short how)
+{
+    struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+    return launcher.id_locks < 0 || fcntl(launcher.id_locks, K_F_OFD_SETLK, &lock) == 0;
+}
+
+/* A range of ids that no other sandbox has; or the one id that will own its user namespace, which no other one of this launcher
+ * has. Kernel quotas for each user (keys, inotify watches, pending signals) are then shared with nobody. */
 static uint32_t take_ids(void)
 {
     uint32_t first = launcher.setup.id_first, range = id_range(), slots = (launcher.setup.id_last - first) / range + 1;
@@ -94,7 +103,7 @@ static uint32_t take_ids(void)
         return 0;
     for (uint32_t step = 0; step < slots; step++) {
         uint32_t slot = launcher.id_next++ % slots;
-        if (ids_taken[slot / 8] >> slot % 8 & 1)
+        if (ids_taken[slot / 8] >> slot % 8 & 1 || !lock_ids(slot, F_WRLCK))
             continue;
         ids_taken[slot / 8] |= (uint8_t)(1 << slot % 8);
         return first + slot * range;
@@ -107,6 +116,7 @@ static void give_ids(uint32_t base)
     uint32_t slot = (base - launcher.setup.id_first) / id_range();
     if (launcher.setup.full_ids || launcher.setup.nested_ids)
         ids_taken[slot / 8] &= (uint8_t)~(1 << slot % 8);
+    lock_ids(slot, F_UNLCK);
 }
 
 /* An ended sandbox that nobody wants: its cgroups go, then the client hears so and the record goes. A cgroup can be busy
@@ -324,6 +334,7 @@ static bool set_up(int control)
     ssize_t size = receive(setup_message, none, &nothing);
     if (size <= 0 || setup_message[0] != MESSAGE_SETUP || !setup_read(setup_message, (size_t)size, &launcher.setup))
         return false;
+    launcher.id_locks = launcher.setup.id_locks ? open(launcher.setup.id_locks, O_RDWR | O_NOFOLLOW | O_CLOEXEC) : -1;
     launcher.setup.keyring = syscall(SYS_keyctl, K_KEYCTL_JOIN_SESSION_KEYRING, NULL) >= 0;
     /* Launchers begin at different places. */
     if (getrandom(&launcher.id_next, sizeof launcher.id_next, 0) < 0)

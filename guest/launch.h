@@ -40,6 +40,7 @@ struct launch_setup {
     bool root_overlays; /* with full ids: the host's root mounts overlays, see launch_overlay.c */
     bool keyring; /* not of the message: the launcher has an empty session keyring of its own */
     uint32_t id_first, id_last; /* with full ids: where a range may begin; with nested ones: who may own a sandbox */
+    const char *id_locks; /* with full ids, or NULL: a file with a byte for each range, locked by who has it */
     const void *filter;
     size_t filter_size;
     const char *fields; /* masked, read-only and leftover paths are read from here when needed */
@@ -84,6 +85,7 @@ enum {
     SETUP_UID_MAP,
     SETUP_GID_MAP,
     SETUP_ROOT_OVERLAYS,
+    SETUP_ID_LOCKS,
 };
 enum {
     LAUNCH_ID = 1,

@@ -56,6 +56,7 @@ bool setup_read(const char *message, size_t size, struct launch_setup *out)
         case SETUP_GID_MAP: out->gid_map = item.value; break;
         case SETUP_ID_FIRST: out->id_first = (uint32_t)number; break;
         case SETUP_ID_LAST: out->id_last = (uint32_t)number; break;
+        case SETUP_ID_LOCKS: out->id_locks = item.value.at; break;
         case SETUP_CAPABILITIES: out->capabilities = number; break;
         case SETUP_FILTER:
             out->filter = item.value.at;

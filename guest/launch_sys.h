@@ -58,6 +58,7 @@
 #define K_SECCOMP_SET_MODE_FILTER 1u
 #define K_KEYCTL_JOIN_SESSION_KEYRING 1
 #define K_SECBIT_NO_SETUID_FIXUP 4
+#define K_F_OFD_SETLK 37
 
 struct k_clone_args {
     uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;

@@ -5,10 +5,8 @@ user, the same ones for all of its sandboxes; else one id.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import threading
-from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -166,18 +164,3 @@ def _covers(id_map: str) -> bool:
         if first <= LOWEST and first + count >= HIGHEST + RANGE:
             return True
     return False
-
-
-def choose_base(sandbox: str, taken: Container[int]) -> int:
-    """The first id of the sandbox's range: by the hash of its id, the next one that is not taken.
-
-    Kernel quotas for each user (keys, pending signals) are then shared with no other sandbox of this process, and with
-    one of another process only by a rare chance. Those of who made the user namespace (inotify) are the runtime's.
-    """
-    slots = (HIGHEST - LOWEST) // RANGE
-    start = int.from_bytes(hashlib.sha256(sandbox.encode()).digest()[:4], "little") % slots
-    for step in range(slots):
-        base = LOWEST + (start + step) % slots * RANGE
-        if base not in taken:
-            return base
-    return LOWEST + start * RANGE

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Final
 
 from proofbox.errors import InvalidInput
@@ -55,6 +56,7 @@ class Setup(IntEnum):
     UID_MAP = 14
     GID_MAP = 15
     ROOT_OVERLAYS = 16
+    ID_LOCKS = 17
 
 
 class Launch(IntEnum):
@@ -116,8 +118,11 @@ def encode_setup(
     group_roots: Iterable[str] = (),
     *,
     root_overlays: bool = False,
+    id_locks: Path | None = None,
 ) -> bytes:
-    """SETUP: what is the same for every sandbox of this launcher. ``root_overlays`` takes a full range of ids."""
+    """SETUP: what is the same for every sandbox of this launcher. ``root_overlays`` takes a full range of ids;
+    ``id_locks`` is as in ``host.idranges``.
+    """
     parts = [
         bytes([Kind.SETUP]),
         encode_number(Setup.VERSION, VERSION),
@@ -132,6 +137,8 @@ def encode_setup(
     ]
     if root_overlays:
         parts.append(encode_number(Setup.ROOT_OVERLAYS, 1))
+    if id_locks is not None:
+        parts.append(_text(Setup.ID_LOCKS, str(id_locks)))
     nested = None if ids.full else ids.map_of(0)
     if nested is not None:
         parts.append(_text(Setup.UID_MAP, _map_lines(nested.uids)))

@@ -21,7 +21,8 @@ from proofbox.errors import CreateFailed, Refused, SandboxLost
 from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.apart import called
 from proofbox.host.cgroup_room import claim_place
-from proofbox.host.idmap import choose_base, find_ids
+from proofbox.host.idmap import find_ids
+from proofbox.host.idranges import give_range, take_range
 from proofbox.host.owner import Owner
 from proofbox.host.threads import descendants
 from proofbox.model.limits import LimitKind, Limits
@@ -107,7 +108,6 @@ class MicrovmRuntime(Copying, _Seen):
     _groups: tuple[str, ...] | None = field(init=False, default=None)
     _found: Found | None = field(init=False, default=None)
     _parts: Parts | None = field(init=False, default=None)
-    _bases: set[int] = field(init=False, default_factory=set)
     _warm: Warm = field(init=False, default_factory=Warm)
 
     def __post_init__(self) -> None:
@@ -173,7 +173,6 @@ class MicrovmRuntime(Copying, _Seen):
         """Its directory and control groups. Raises ``CreateFailed``; nothing is left then."""
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
         ids = find_ids()
-        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         outer = Limits(
             # Twice: who writes a page first that was empty when the machine was saved pays for the empty one as well,
             # which the kernel makes in the state's file. All that go on from this state share that one then.
@@ -188,17 +187,22 @@ class MicrovmRuntime(Copying, _Seen):
             directory.mkdir(mode=0o700)
         except OSError as error:
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error.strerror}", "directory") from error
+        base = 0
         try:
+            base = take_range(self._named(spec.id)) if ids.full else 0
             if not cgroup_apply.stand(self._groups):
                 self._groups = cgroup_apply.begin(self.owner.dir / GROUPS, self._place, self.owner.id)
             cgroup_apply.apply(own, 0)
             handle = MicrovmHandle(spec.id, directory, plan, base, *open_ports(f"sandbox {spec.id}"))
         except BaseException:
+            give_range(base, self._named(spec.id))
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        self._bases.add(base)
         return handle
+
+    def _named(self, sandbox: str) -> str:
+        return f"{self.owner.id}/{sandbox}"
 
     async def _start(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template, parts: Parts) -> None:
         """Its images and its process."""
@@ -291,7 +295,7 @@ class MicrovmRuntime(Copying, _Seen):
                 await anyio.sleep(_PAUSE_S)
         await anyio.to_thread.run_sync(mine.own.close)
         shutil.rmtree(mine.directory, ignore_errors=True)
-        self._bases.discard(mine.base)
+        give_range(mine.base, self._named(mine.id))
         if late.cancelled_caught:
             raise SandboxLost(f"sandbox {mine.id}: its control groups {mine.plan.directories} stay busy", "host")
 

@@ -15,6 +15,7 @@ import anyio
 from proofbox.errors import CreateFailed
 from proofbox.host.confinement import confinement
 from proofbox.host.idmap import Ids
+from proofbox.host.idranges import locks_file
 from proofbox.host.layers import marked_by_root
 from proofbox.host.seccomp.bpf import compile_filter
 from proofbox.host.seccomp.policy import machine, policy
@@ -39,7 +40,16 @@ class Launcher:
         self.client = os.getpid()
         program = compile_filter(policy(), machine())
         by_root = marked_by_root(ids)
-        message = encode_setup(self.client, ids, confinement(), program, leftovers, group_roots, root_overlays=by_root)
+        message = encode_setup(
+            self.client,
+            ids,
+            confinement(),
+            program,
+            leftovers,
+            group_roots,
+            root_overlays=by_root,
+            id_locks=locks_file() if ids.full else None,
+        )
         path = guest_path()
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:

@@ -29,7 +29,8 @@ from proofbox.host import cgroup, cgroup_apply
 from proofbox.host.apart import called
 from proofbox.host.cgroup_events import EventCounters
 from proofbox.host.cgroup_room import claim_place
-from proofbox.host.idmap import choose_base, find_ids
+from proofbox.host.idmap import find_ids
+from proofbox.host.idranges import give_range, take_range
 from proofbox.host.layers import Written, discard
 from proofbox.host.owner import Owner
 from proofbox.host.pause import paused
@@ -210,7 +211,6 @@ class OciRuntime(_Read, _Recalled):
     _place: cgroup.Place = field(init=False, default=cgroup.NOWHERE)
     _groups: tuple[str, ...] | None = field(init=False, default=None)
     _confined: Confined | None = field(init=False, default=None)
-    _bases: set[int] = field(init=False, default_factory=set)
     _processors: Processors = field(init=False)
 
     def __post_init__(self) -> None:
@@ -255,13 +255,14 @@ class OciRuntime(_Read, _Recalled):
     ) -> OciHandle:
         self._refuse(spec, program)
         ids = await anyio.to_thread.run_sync(find_ids)
-        base = choose_base(f"{self.owner.id}/{spec.id}", self._bases) if ids.full else 0
         directory = self.owner.dir / f"{PREFIX}{spec.id}"
         if directory.exists():
             raise CreateFailed(f"sandbox {spec.id}: {directory} exists; another sandbox has that id", "bundle")
         chosen = self._choose(spec)
         plan = self._plan(spec, program, chosen)
+        base = 0
         try:
+            base = take_range(self._named(spec.id)) if ids.full else 0
             identity = bundle.identity(directory, program, spec, template)
             shown = (*self._processors.shown(chosen), *identity)
             bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown, program, proof=proof)
@@ -269,18 +270,21 @@ class OciRuntime(_Read, _Recalled):
             cgroup_apply.apply(plan, 0)
             sockets = _sockets()
         except (OSError, ProofboxError) as error:
+            give_range(base, self._named(spec.id))
             self._processors.give_back(spec.id)
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
             if isinstance(error, ProofboxError):
                 raise
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error}", "bundle") from error
-        self._bases.add(base)
         affinity = chosen if "cpuset" not in plan.by_controller else ()
         placed = (directory, base, ids.namespace, plan)
         handle = OciHandle(spec.id, spec, template, program, *placed, *sockets, affinity, shown)
         handle.below = tuple(replace(each, mount=os.dup(each.mount)) if each.mount >= 0 else each for each in below)
         return handle
+
+    def _named(self, sandbox: str) -> str:
+        return f"{self.owner.id}/{sandbox}"
 
     def _choose(self, spec: SandboxSpec) -> tuple[int, ...]:
         """The processors of a sandbox whose limit leaves it fewer than there are; none for all."""
@@ -375,7 +379,7 @@ class OciRuntime(_Read, _Recalled):
                 cgroup_apply.kill(group)
             await anyio.sleep(0.002)
         shutil.rmtree(mine.directory, ignore_errors=True)
-        self._bases.discard(mine.base)
+        give_range(mine.base, self._named(mine.id))
         self._processors.give_back(mine.id)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
