@@ -1,18 +1,24 @@
-"""Where attacks are made from: every runtime of level ``container`` here, as the sandbox's root and as a user of it."""
+"""Where attacks are made from: every runtime here of level ``container`` and above, as the sandbox's root and as a
+user of it.
+
+One file an attack, in a folder for what is attacked. What several of them say to the sandbox is in ``attempts.py``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from tests.conftest import open_host
 
@@ -22,6 +28,7 @@ from proofbox.runtimes.microvm.handle import MicrovmHandle
 from proofbox.runtimes.microvm.handle import handle_of as as_machine
 from proofbox.runtimes.microvm.vmm import Vmm
 from proofbox.sandbox.api import Sandbox
+from proofbox.sandbox.commands import Command
 from proofbox.sandbox.host import Host
 from proofbox.sandbox.result import CommandResult
 from proofbox.templates.store import open_store
@@ -112,6 +119,38 @@ def _called(listener: socket.socket) -> bool:
     return True
 
 
+NOTHING: Mapping[str, str] = {}
+
+
+class Attacker:
+    """A program in the shared sandbox that goes on from test to test: starting Python is most of what an attempt costs.
+    One that does not survive is followed by another.
+    """
+
+    def __init__(self, box: Sandbox, user: str | None) -> None:
+        self._box = box
+        self._user = user
+        self._running: Command | None = None
+
+    async def told(self, request: str) -> str:
+        """What it answers."""
+        if self._running is None or self._running.over:
+            self._running = await self._box.start(program(), user=self._user, stdin=True, keep=None)
+        said = {1: b"", 2: b""}
+        with anyio.move_on_after(SECONDS):
+            await self._running.send(request)
+            async for pipe, data in self._running.output():
+                said[pipe] += data
+                if said[1].endswith(b"\n"):
+                    return said[1].decode()
+        raise AssertionError(f"no answer: {said}, {(await self._running.kill()).outcome}")
+
+    async def end(self) -> None:
+        """Leaves nothing of it."""
+        if self._running is not None:
+            await self._running.kill()
+
+
 @dataclass
 class Inside:
     """A foothold in a sandbox: programs run there as ``user`` (None: its root)."""
@@ -124,6 +163,7 @@ class Inside:
     """Of the runtime's sandboxes."""
     secret: str
     """What the witnesses keep."""
+    attacker: Attacker
 
     @property
     def own_kernel(self) -> bool:
@@ -132,28 +172,42 @@ class Inside:
         """
         return self.host.probe.level == "user-kernel"
 
-    async def expect(self, attempts: Mapping[str, str], *allowed: str, **more: int) -> None:
-        """Makes them all; where they meet the host's kernel each has to end in one of these ways. Names those that did
-        not.
+    async def expect(
+        self, attempts: Mapping[str, str], *allowed: str, gvisor: Mapping[str, str] = NOTHING, **more: int
+    ) -> None:
+        """Makes them all, and names those that did not end in one of these ways.
+
+        gVisor's kernel may refuse with another error, and may let those named in ``gvisor`` end as they say: they reach
+        what is the sandbox's own there.
         """
         told = await self.outcomes(attempts, None, **more)
-        if self.own_kernel:  # whatever it answers: this host is looked at after each test
-            assert self.secret not in json.dumps(told)
-            return
-        assert {name: outcome for name, outcome in told.items() if outcome not in allowed} == {}
+        assert self.secret not in json.dumps(told)
+        wrong = {name: outcome for name, outcome in told.items() if outcome not in allowed}
+        if self.own_kernel:
+            wrong = {name: outcome for name, outcome in wrong.items() if not ERROR.fullmatch(outcome)}
+            wrong = {name: outcome for name, outcome in wrong.items() if outcome != gvisor.get(name)}
+        assert wrong == {}
 
     async def outcomes(self, attempts: Mapping[str, str], box: Sandbox | None = None, **more: Any) -> dict[str, str]:
-        """How each ended, as ``inside.py`` tells it. ``more`` is given to them besides what is always given."""
-        result = await self.run(attempts, box or self.box, **more)
-        assert result.ok, result
-        told: dict[str, str] = json.loads(result.stdout)
+        """How each ended, as ``inside.py`` tells it: in another sandbox than the shared one, by a program of its own.
+        ``more`` is given to them besides what is always given.
+        """
+        if box is None:
+            answer = await self.attacker.told(self.request(attempts, **more))
+        else:
+            result = await self.run(attempts, box, **more)
+            assert result.ok, result
+            answer = result.stdout
+        told: dict[str, str] = json.loads(answer)
         return told
 
+    def request(self, attempts: Mapping[str, str], **more: Any) -> str:
+        """The line with them that ``inside.py`` reads."""
+        return json.dumps({"given": {**self.given, **more}, "attempts": dict(attempts)}) + "\n"
+
     async def run(self, attempts: Mapping[str, str], box: Sandbox, **more: Any) -> CommandResult:
-        """The program that makes them, as a command."""
-        given = {**self.given, "numbers": numbers(machine()), **more}
-        words = ["python3", "-I", "-S", "-c", PROGRAM, json.dumps(given), json.dumps(dict(attempts))]
-        return await box.run(words, user=self.user, timeout=60)
+        """A program that makes them and ends, as a command."""
+        return await box.run(program(), stdin=self.request(attempts, **more), user=self.user, timeout=SECONDS)
 
     def open_box(self, **asked: Any) -> AbstractAsyncContextManager[Sandbox]:
         """Another sandbox of the runtime, for what changes or fills it."""
@@ -162,6 +216,12 @@ class Inside:
 
 AT_MACHINES = pytest.mark.parametrize("host", ["microvm"], indirect=True, scope="package")
 """For attacks on what only a machine has."""
+WHOEVER = pytest.mark.parametrize("inside", [None], ids=["root"], indirect=True, scope="package")
+"""For what does not depend on who tries it."""
+MACHINES_TOO = pytest.mark.always(*(["microvm"] if os.geteuid() == 0 else []))
+"""For what is tried everywhere, and would end or change a machine."""
+HOSTS_KERNEL = pytest.mark.hosts_kernel
+"""For what is found in detail (owners of devices, lines of /proc) and is otherwise in gVisor's kernel."""
 
 
 def handle_of(box: Sandbox) -> MicrovmHandle:
@@ -177,49 +237,71 @@ def machine_of(box: Sandbox) -> Vmm:
     return machine
 
 
-OF_THE_HOSTS_KERNEL = frozenset(
-    {
-        "test_no_device_of_the_host_is_given_to_the_sandbox",
-        "test_memory_counts_wherever_it_is_hidden",
-        "test_a_command_starts_with_its_own_descriptors",
-        "test_the_call_with_hidden_flags_does_not_exist",
-        "test_set_user_id_programs_of_the_template_have_no_effect",
-        "test_a_link_decides_where_inside_a_volume_is_seen_and_never_outside",
-        "test_a_socket_in_a_volume_is_open_to_whom_its_mode_lets",
-        "test_denied_calls_fail_with_their_error",
-        "test_a_call_that_nobody_named_does_not_exist",
-        "test_terminals_take_no_orders",
-        "test_a_command_at_a_terminal_types_for_nobody",
-    }
-)
-"""What these find in detail (numbers of errors, owners of devices, lines of /proc) is otherwise in gVisor's kernel."""
-ALWAYS: dict[object, tuple[str, ...]] = {
-    "runsc": ("guest_process", "host_files", "host_processes", "neighbours", "sockets", "trees"),
-    "microvm": ("guest_process", "machine_") if os.geteuid() == 0 else ("machine_process",),
+ALWAYS: dict[str, tuple[str, ...]] = {
+    "runsc": ("files", "guest", "neighbours", "network", "processes"),
+    "microvm": ("guest", "machine") if os.geteuid() == 0 else (),
 }
-"""What root tries there in every run, since most of the time goes into starting programs; the rest is ``slow``. In a
+"""What root tries there in every run, beside files that say so themselves (``always``); the rest is ``slow``. In a
 machine nothing depends on who started it but QEMU's process.
 """
+HOST_ALONE = ("protocol",)
+"""Folders of what is said to the host itself, which hears it alike at all: but at ``native`` they are ``slow``."""
+HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     """crun and runc set up one bundle: what a user tries at crun is left out at runc, but not what root tries. At runsc
     and microvm, which are slow, some of what root tries is always tried.
+
+    They are put in the order of runtimes and users over all folders. pytest puts together what shares a fixture within
+    each folder only, and would open the sandbox of a runtime anew for each of them.
     """
-    for item in items:
-        found = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if (found.get("host"), found.get("inside")) == ("runc", "nobody"):
+    attacks = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in attacks:
+        runtime, user = _where(item)
+        if (runtime, user) == ("runc", "nobody") or (runtime != "native" and _folder(item) in HOST_ALONE):
             item.add_marker("slow")
-        subject = item.path.stem.removeprefix("test_")
-        always = ALWAYS.get(found.get("host"))
-        if always is not None and (not subject.startswith(always) or found.get("inside") == "nobody"):
+        if runtime in ALWAYS and (user is not None or not _always(item, runtime)):
             item.add_marker("slow")
-        if found.get("host") == "runsc" and getattr(item, "originalname", "") in OF_THE_HOSTS_KERNEL:
+        if runtime == "runsc" and item.get_closest_marker("hosts_kernel"):
             item.add_marker(pytest.mark.skip(reason="it is about how the host's kernel answers"))
+    yield
+    left = [item for item in items if item.path.is_relative_to(HERE)]
+    if left:
+        first = items.index(left[0])
+        items[:] = [item for item in items if not item.path.is_relative_to(HERE)]
+        items[first:first] = sorted(left, key=lambda item: (RUNTIMES.index(_where(item)[0]), _where(item)[1] or ""))
 
 
-PROGRAM = Path(__file__).with_name("inside.py").read_text()
+def _folder(item: pytest.Item) -> str:
+    """What it attacks."""
+    return item.path.relative_to(HERE).parts[0]
+
+
+def _always(item: pytest.Item, runtime: str) -> bool:
+    """Whether it is tried there in every run."""
+    return _folder(item) in ALWAYS[runtime] or any(runtime in mark.args for mark in item.iter_markers("always"))
+
+
+def _where(item: pytest.Item) -> tuple[str, str | None]:
+    """At which runtime it is tried, and as whom."""
+    assert isinstance(item, pytest.Function)
+    runtime, user = item.callspec.params["host"], item.callspec.params.get("inside")
+    assert isinstance(runtime, str)
+    assert isinstance(user, str | None)
+    return runtime, user
+
+
+SECONDS = 60
+"""In which the attempts of a test are made."""
+ERROR = re.compile(r"E[A-Z0-9]+|signal \d+")
+"""How an attempt ends that was refused."""
+
+
+def program() -> list[str]:
+    """The command line of ``inside.py``, which is not a file there."""
+    return ["python3", "-I", "-S", "-c", HERE.joinpath("inside.py").read_text(), json.dumps(numbers(machine()))]
 
 
 @pytest.fixture(scope="package")
@@ -265,8 +347,22 @@ async def box(host: Host, template: Template | str) -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture(scope="package", params=USERS, ids=lambda user: user or "root")
-def inside(
+async def inside(
     request: pytest.FixtureRequest, host: Host, box: Sandbox, template: Template | str, witness: Witness
-) -> Inside:
+) -> AsyncIterator[Inside]:
     """A foothold in it."""
-    return Inside(host, box, request.param, witness.given(), template, witness.secret)
+    attacker = Attacker(box, request.param)
+    yield Inside(host, box, request.param, witness.given(), template, witness.secret, attacker)
+    await attacker.end()
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A directory of the host that a volume can be of, with a file in it that everybody may write."""
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(above.stat().st_mode | 0o055)
+    made = tmp_path / "shared"
+    made.mkdir()
+    (made / "file").write_text("shared")
+    (made / "file").chmod(0o666)
+    return made

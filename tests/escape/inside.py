@@ -1,4 +1,4 @@
-"""What attacks are made with. Its text runs inside the sandbox, before the attempts that it is given; no import of it.
+"""What attacks are made with. Its text runs inside the sandbox: each line that it reads has attempts, and is answered.
 
 An attempt is a piece of Python. It is run in a child process of its own. What is told of it is ``said``, if the attempt
 sets that; else "done", or the name of the error that stopped it.
@@ -12,8 +12,9 @@ import os
 import sys
 from typing import Any
 
-GIVEN: dict[str, Any] = json.loads(sys.argv[1])
-ATTEMPTS: dict[str, str] = json.loads(sys.argv[2])
+NUMBERS: dict[str, int] = json.loads(sys.argv[1])
+GIVEN: dict[str, Any] = {}
+"""What the attackers are told."""
 
 
 def call(name: str | int, *args: Any) -> int:
@@ -22,7 +23,7 @@ def call(name: str | int, *args: Any) -> int:
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    number = GIVEN["numbers"].get(name) if isinstance(name, str) else name
+    number = NUMBERS.get(name) if isinstance(name, str) else name
     if number is None:
         raise OSError(errno.ENOSYS, f"this machine has no call {name}")
     given = (ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args)
@@ -79,4 +80,7 @@ def _run(code: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({name: _run(code) for name, code in ATTEMPTS.items()}))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        GIVEN = asked["given"]
+        print(json.dumps({name: _run(code) for name, code in asked["attempts"].items()}), flush=True)

@@ -47,7 +47,7 @@ anyio.run(main)
 """
 
 
-@pytest.fixture(params=["crun", "runc", "runsc"])
+@pytest.fixture(params=["crun", "runc", pytest.param("runsc", marks=pytest.mark.slow)])
 async def host(request: pytest.FixtureRequest, state: Path) -> AsyncIterator[Host]:
     """This machine with one of them; skipped with the reason where it does not run."""
     async with open_host(request.param) as found:
