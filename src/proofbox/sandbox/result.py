@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import Literal
 
 from proofbox.errors import Busy, InvalidInput, OperationFailed, ProofboxError
@@ -35,7 +36,8 @@ class CommandResult:
     """One command that has ended.
 
     ``stdout_bytes`` and ``stderr_bytes`` are the first ``keep`` bytes of each, byte for byte; ``stdout_total`` and
-    ``stderr_total`` are how many there were. ``left_running``: processes of the command that go on in the background
+    ``stderr_total`` are how many there were. ``elapsed``: seconds by the guest's clock, and never more than were waited
+    for it. ``left_running``: processes of the command that go on in the background
     (None if the guest could not tell); ``held_open``: one of them still holds stdout or stderr.
     """
 
@@ -92,7 +94,8 @@ def result_of(stream: Stream, setting: Setting, before: Usage | None, after: Usa
         _grown(before, after, "oom_kills"),
         _grown(before, after, "process_denials"),
     )
-    elapsed = end.elapsed_us / 1e6
+    # The threat: a guest that was taken over says any time; nothing can have taken longer than we waited for it.
+    elapsed = min(end.elapsed_us / 1e6, perf_counter() - stream.begun)
     outcome = _outcome(stream, end, setting.limits, elapsed)
     if usage.oom_kills and outcome in setting.killed:
         peak = after.memory_peak if after is not None else None

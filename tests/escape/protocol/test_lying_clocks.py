@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
+import anyio
 from tests.escape.conftest import WHOEVER
 from tests.escape.protocol.conftest import TakenOver, ending_of
 from tests.escape.protocol.test_forged_ends import end
 
-from proofbox.model.outcome import HitLimit, Lost
+from proofbox.model.outcome import Exited, HitLimit, Lost
 from proofbox.wire import guest
 
 CENTURY = 3_155_760_000
@@ -29,4 +32,17 @@ async def test_an_end_that_comes_too_late_is_not_heard(taken_over: TakenOver) ->
     await taken_over.say(end(running.id, how=guest.EXITED, elapsed_us=1))
     assert isinstance(outcome, Lost | HitLimit), outcome
     assert await ending_of(running) == outcome
+    await taken_over.leaves_others_alone()
+
+
+@WHOEVER
+async def test_a_time_that_cannot_be_is_not_believed(taken_over: TakenOver) -> None:
+    """A century, for a command that ran for a moment: it cannot have taken longer than the host has waited."""
+    began = perf_counter()
+    running = await taken_over.box.start("sleep 600")
+    await taken_over.say(end(running.id, how=guest.EXITED, elapsed_us=CENTURY * 1_000_000, gone=True))
+    with anyio.fail_after(60):
+        result = await running.wait()
+    assert result.outcome == Exited(0)
+    assert result.elapsed <= perf_counter() - began
     await taken_over.leaves_others_alone()
