@@ -12,6 +12,7 @@ from tests.templates.layouts import Layout, member
 from tests.templates.registries import PULL, Registry
 
 from proofbox.errors import InvalidInput, Refused, StoreFailed
+from proofbox.kit.tree import remove_tree
 from proofbox.templates import registry
 from proofbox.templates.image import architecture
 from proofbox.templates.images import pull
@@ -71,6 +72,18 @@ def test_an_image_is_pulled_once_however_many_wait_for_it(store: Store, served: 
     assert [maker.returncode for maker in makers] == [0] * 4
     assert served.blobs_asked() - before == 2
     assert len(store.list()) == 4
+
+
+def test_what_is_lacking_is_pulled_again(store: Store, served: Registry, tmp_path: Path) -> None:
+    """A layer that somebody removed by hand is named where the template is asked for, and the next pull brings it."""
+    pushed(served, tmp_path / "image", "lacking:1")
+    made = pull(store, f"{served.address}/lacking:1", "made")
+    remove_tree(Path(made.layers[0].source).parent)
+    with pytest.raises(StoreFailed, match=f"its layer {made.layers[0].digest} is not in"):
+        store.resolve("made")
+    again = pull(store, f"{served.address}/lacking:1", "made")
+    assert again.digest == made.digest == store.resolve("made").digest
+    assert (Path(again.layers[0].source) / "file").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("form", ["oci", "v2s2"])

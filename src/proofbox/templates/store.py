@@ -21,6 +21,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +84,9 @@ class Store:
         if why := outdated(self, found):
             self.pins.drop(digest)
             raise StoreFailed(f"template {name!r} {why}; make it again")
+        if lacking := self._lacking(found):
+            self.pins.drop(digest)
+            raise StoreFailed(f"template {name!r}: its layer {lacking} is not in {self.home} any more; make it again")
         return found
 
     def put_layer(self, fill: Callable[[Path], Notes], *, read_back: bool = False) -> str:
@@ -176,10 +180,12 @@ class Store:
         return self.put_template([("/", layer)], env=ENV if env is None else env, cwd=cwd, facts=noted, name=name)
 
     def has(self, digest: str) -> bool:
-        """Whether that template is there; it is pinned then."""
+        """Whether that template is there, with all its layers; it is pinned then."""
         self.pins.hold(digest)
-        if self._file(digest).exists():
-            return True
+        with suppress(StoreFailed):  # a damaged one is made again
+            found = self._load(digest, digest)
+            if found is not None and not self._lacking(found):
+                return True
         self.pins.drop(digest)
         return False
 
@@ -328,6 +334,10 @@ class Store:
             log.warning("template %r: what it stood for, %s, is not there any more", name, digest)
             return None
         return {layer.digest for layer in found.layers if layer.digest}
+
+    def _lacking(self, template: Template) -> str:
+        """The first of its layers that somebody removed by hand; empty if there is none."""
+        return next((each.digest for each in template.layers if each.digest and not self.layers.has(each.digest)), "")
 
     def _placed(self, template: Template) -> Template:
         """With the host paths of its layers."""
