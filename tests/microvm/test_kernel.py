@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from proofbox.errors import Refused
-from proofbox.runtimes.microvm.kernel import Kernel, find_kernel, module_bytes, module_files
+from proofbox.runtimes.microvm.initramfs import make_initramfs
+from proofbox.runtimes.microvm.kernel import NEEDED, Kernel, find_kernel, module_bytes, module_files
 
 
 def _module(*needs: str) -> bytes:
@@ -65,3 +66,17 @@ def test_what_is_missing_is_named_with_what_brings_it(tmp_path: Path, monkeypatc
     with pytest.raises(Refused, match="PROOFBOX_KERNEL_MODULES"):
         find_kernel()
     assert Kernel(image, "strange", tmp_path).number == ()
+
+
+def test_other_modules_make_another_first_file_system(tmp_path: Path) -> None:
+    """Who names others, for the first ones were wrong, gets those."""
+    image = _tree(tmp_path, "6.12", "lib")
+    made = []
+    for name in ("modules-before", "modules-after"):
+        modules = tmp_path / name
+        (modules / "kernel").mkdir(parents=True)
+        for each in (*NEEDED, "virtio_blk"):
+            (modules / f"kernel/{each}.ko").write_bytes(_module() + name.encode())
+        made.append(make_initramfs(Kernel(image, "6.12", modules), tmp_path / "made"))
+    assert [b"modules-before" in path.read_bytes() for path in made] == [True, False]
+    assert make_initramfs(Kernel(image, "6.12", tmp_path / "modules-after"), tmp_path / "made") == made[1]

@@ -26,9 +26,8 @@ def make_initramfs(kernel: Kernel, directory: Path) -> Path:
     """
     guest = guest_path()
     about = [f"{VERSION} {kernel.version}"]
-    about += [
-        f"{path} {found.st_size} {found.st_mtime_ns}" for path in (kernel.image, guest) for found in (path.stat(),)
-    ]
+    parts = (kernel.image, kernel.modules, guest)
+    about += [f"{path} {found.st_size} {found.st_mtime_ns}" for path in parts for found in (path.stat(),)]
     digest = hashlib.sha256("\n".join(about).encode()).hexdigest()
     path = directory / f"initramfs-{digest[:32]}"
     if not path.exists():
