@@ -15,13 +15,17 @@ INSTRUCTIONS = {
     "write a register": "b91b00000031c031d20f30",
     "halt": "f4",
     "no interrupts": "fa",
-    "forget the caches": "0f08",
     "load the table of interrupts": "0f0118",
     "another root of pages": "0f22d8",
     "count": "31c90f33",
 }
 
 
+# QEMU 10 emulates this one, by doing nothing, for whoever executes it.
+OF_A_PROCESSOR = {"forget the caches": "0f08"}
+
+
 async def test_an_instruction_of_the_kernels_ends_its_program(inside: Inside) -> None:
     """Each is a program of a few bytes, whose end is a signal."""
-    await each_ends_its_program(inside, INSTRUCTIONS)
+    emulated = inside.host.probe.facts.get("platform") == "tcg"
+    await each_ends_its_program(inside, INSTRUCTIONS if emulated else INSTRUCTIONS | OF_A_PROCESSOR)
