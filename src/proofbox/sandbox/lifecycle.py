@@ -380,7 +380,7 @@ class Life:
     async def _explain(self) -> None:
         """The channel has ended: asks the runtime why, so that whoever waits gets the reason and not the symptom."""
         ended: Ended | None = None
-        if self.handle is not None and self.state == "live":
+        if self.handle is not None and self.state in ("connecting", "live"):
             try:
                 with anyio.move_on_after(EXPLAIN_SECONDS):
                     ended = await self._runtime.wait(self.handle)
@@ -391,9 +391,13 @@ class Life:
         where = f"sandbox {self.spec.id}"
         wall = self.spec.limits.wall
         if self.state == "connecting":
-            self.lose(
-                CreateFailed(f"{where} did not come up: {fatal or _status(ended)}", fatal.partition(":")[0] or "guest")
-            )
+            told, step = fatal or _status(ended), fatal.partition(":")[0] or "guest"
+            if ended is not None and ended.oom:
+                told, step = (
+                    f"its limit memory={self.spec.limits.memory} is too little to begin with ({told})",
+                    "memory",
+                )
+            self.lose(CreateFailed(f"{where} did not come up: {told}", step))
         elif ended is not None and ended.oom:
             limit = self.spec.limits.memory
             text = f"{where} was ended by the kernel: out of memory (limit {limit} bytes)"

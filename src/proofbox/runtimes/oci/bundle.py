@@ -20,6 +20,7 @@ from proofbox.kit.binary import guest_path
 from proofbox.model.spec import SandboxSpec
 from proofbox.model.template import Template, targets
 from proofbox.runtime.contract import Below
+from proofbox.runtime.messages import INODE_RESERVE
 from proofbox.runtimes.oci.config import GUEST, TMP, Confined, bundle_config
 from proofbox.runtimes.oci.programs import Program
 
@@ -134,7 +135,8 @@ def command(sandbox: Placed, channel: int, status: int) -> list[str]:
         words += ["detaches", "yes"]
     if sandbox.namespace >= 0:
         words += ["userns", str(sandbox.namespace)]
-    words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(spec.limits.inodes or 0)]
+    inodes = spec.limits.inodes and spec.limits.inodes + INODE_RESERVE + len(sandbox.below)
+    words += ["size", str(spec.limits.disk or NO_LIMIT), "inodes", str(inodes or 0)]
     for group in sandbox.plan.directories:
         words += ["group", group]
     words += ["status", str(status)]

@@ -10,7 +10,7 @@ from time import perf_counter
 import anyio
 import pytest
 
-from proofbox.errors import FileFailed, Refused, SandboxLost
+from proofbox.errors import FileFailed, ProofboxError, Refused, SandboxLost
 from proofbox.model.limits import MIB, Limits
 from proofbox.model.outcome import Exited, HitLimit, Lost, Signaled
 from proofbox.sandbox.api import Sandbox
@@ -85,6 +85,28 @@ async def test_who_is_ended_for_memory_is_told_so_whether_or_not_the_sandbox_goe
             hit = lost.limit
     assert isinstance(hit, HitLimit), hit
     assert (hit.kind, hit.limit, hit.cause) == ("memory", 256 * MIB, "task")
+
+
+@check(enforces=("memory",))
+async def test_too_little_memory_to_begin_with_is_told(open_box: OpenBox) -> None:
+    """It is enough here, or the limit is named."""
+    told = ""
+    try:
+        async with open_box(limits=Limits(memory=4 * MIB)) as box:
+            await box.run("echo on")
+    except ProofboxError as failed:
+        told = str(failed)
+    assert not told or f"memory={4 * MIB}" in told or f"limit {4 * MIB} bytes" in told
+
+
+@check(enforces=("inodes",))
+async def test_as_many_files_as_were_asked_for_can_be_made(open_box: OpenBox) -> None:
+    """What the sandbox itself takes of its file system comes on top."""
+    async with open_box(limits=Limits(inodes=20)) as box:
+        result = await box.run("mkdir /tmp/d; for i in $(seq 19); do : > /tmp/d/$i || exit; done; ls /tmp/d | wc -l")
+        assert result.stdout.strip() == "19", result
+        more = await box.run("for i in $(seq 20 400); do : > /tmp/d/$i || exit; done")
+        assert not more.ok, "the limit holds"
 
 
 @check(enforces=("processes",))
