@@ -191,7 +191,8 @@ async def test_a_full_fingerprint_is_of_what_is_inside(host: Host) -> None:
         first, second = await one.fingerprint(full=True), await other.fingerprint(full=True)
         assert difference(first, second) == ()
         assert first.part("processes").lines == ()
-        await one.run("setsid sleep 777 > /dev/null 2>&1 < /dev/null & while ! pgrep sleep; do sleep 0.02; done")
+        runs = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.02; done'
+        await one.run(f"setsid sleep 777 > /dev/null 2>&1 < /dev/null & {runs}", timeout=60)
         assert (await one.fingerprint(full=True)).part("processes").lines == ("(sleep) sleep 777 ",)
 
 

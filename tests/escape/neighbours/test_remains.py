@@ -13,5 +13,6 @@ async def test_a_neighbour_that_was_destroyed_leaves_nothing(inside: Inside) -> 
         )
         await inside.outcomes({"shared": "call('shmget', 4721, 4096, 0o1666)"}, first)
     async with inside.open_box() as second:
-        found = await second.run("cat /tmp/left /dev/shm/left /etc/left; pgrep sleep; tail -n +2 /proc/sysvipc/shm")
+        programs = "grep -lx sleep /proc/[0-9]*/comm"
+        found = await second.run(f"cat /tmp/left /dev/shm/left /etc/left; {programs}; tail -n +2 /proc/sysvipc/shm")
     assert found.stdout == ""
