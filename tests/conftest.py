@@ -12,6 +12,8 @@ import pytest
 
 from proofbox.errors import Refused
 from proofbox.host import unclean
+from proofbox.model.fingerprint import difference
+from proofbox.model.template import Template
 from proofbox.sandbox.host import Host
 from proofbox.testing.needs import skip_unless_required
 from proofbox.verify.function import FunctionVerifier
@@ -73,3 +75,14 @@ async def holds(condition: Callable[[], bool]) -> bool:
             return True
         await anyio.sleep(0.005)
     return False
+
+
+async def sees_what_is_inside(host: Host, template: Template) -> None:
+    """Full fingerprints of two that start alike are the same, and what was left running shows: nothing of the host."""
+    async with host.open_sandbox(template) as one, host.open_sandbox(template) as other:
+        first, second = await one.fingerprint(full=True), await other.fingerprint(full=True)
+        assert difference(first, second) == ()
+        assert first.part("processes").lines == ()
+        runs = 'until [ "$(cat /proc/$!/comm)" = sleep ]; do sleep 0.02; done'
+        await one.run(f"setsid sleep 777 > /dev/null 2>&1 < /dev/null & {runs}", timeout=60)
+        assert (await one.fingerprint(full=True)).part("processes").lines == ("(sleep) sleep 777 ",)

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.conftest import holds
 
 from proofbox.errors import Refused
 from proofbox.host.owner import Owner
@@ -157,12 +158,4 @@ Eventually = Callable[[Callable[[], bool]], Awaitable[bool]]
 @pytest.fixture
 def eventually() -> Eventually:
     """Whether something becomes true, however busy the host is."""
-
-    async def wait(done: Callable[[], bool]) -> bool:
-        for _ in range(6000):
-            if done():
-                return True
-            await anyio.sleep(0.005)
-        return False
-
-    return wait
+    return holds

@@ -109,22 +109,24 @@ class Fill(msgspec.Struct, frozen=True, tag=True):
 
 def gathered(request: Gather) -> Gathered:
     """Blocks. Raises ``InvalidInput``, ``OSError``."""
-    try:
-        return request.do()
-    except PermissionError:
-        if find_ids().namespace < 0:
-            raise
-        return _inside(request, Gathered)
+    return _where_it_may(request, Gathered)
 
 
 def looked(request: Look) -> Looked:
     """Blocks. Raises ``InvalidInput``, ``OSError``."""
+    return _where_it_may(request, Looked)
+
+
+def _where_it_may(request: Gather | Look, kind: type[Result]) -> Result:
+    """By us if that is enough: inside it takes a Python more."""
     try:
-        return request.do()
+        done = request.do()
     except PermissionError:
         if find_ids().namespace < 0:
             raise
-        return _inside(request, Looked)
+        return _inside(request, kind)
+    assert isinstance(done, kind)
+    return done
 
 
 def filled(request: Fill) -> Notes:
