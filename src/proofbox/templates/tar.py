@@ -251,7 +251,7 @@ def _unpacking(file: IO[bytes]) -> Iterator[IO[bytes]]:
     """The output of zstd. One that fails gives less than there is, and so a cut archive or another digest."""
     os.lseek(file.fileno(), 0, os.SEEK_SET)  # what was looked at came through a buffer that zstd does not have
     try:
-        process = subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE)
+        process = subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     except FileNotFoundError as error:
         raise InvalidInput("import: a zstd archive needs the program zstd (apt install zstd)") from error
     assert process.stdout is not None
