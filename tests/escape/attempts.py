@@ -64,6 +64,11 @@ def on_the_hosts(attempts: Mapping[str, str]) -> dict[str, str]:
     return {name: "pid = GIVEN['pid']\n" + attempt for name, attempt in attempts.items()}
 
 
+def of_the_client(attempts: Mapping[str, str], client: int) -> dict[str, str]:
+    """Without those on its number where it is process 1, as in a container: inside, that is the guest's."""
+    return {name: attempt for name, attempt in attempts.items() if client > 1 or 'GIVEN["client"]' not in attempt}
+
+
 def on_the_guest(attempts: Mapping[str, str]) -> dict[str, str]:
     """With ``pid``: on each process of the sandbox but the attacker's own, until it works on one."""
     indented = {name: attempt.replace("\n", "\n        ") for name, attempt in attempts.items()}

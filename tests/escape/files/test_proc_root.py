@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.escape.attempts import of_the_client
 from tests.escape.conftest import Inside
 
 ATTEMPTS = {
@@ -15,4 +16,4 @@ ATTEMPTS = {
 
 async def test_the_root_of_a_process_is_the_sandboxes(inside: Inside) -> None:
     """Of one inside it is the sandbox's own root, and there is none of the host's."""
-    await inside.expect(ATTEMPTS, "ENOENT")
+    await inside.expect(of_the_client(ATTEMPTS, inside.given["client"]), "ENOENT")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.escape.attempts import on_the_hosts
+from tests.escape.attempts import of_the_client, on_the_hosts
 from tests.escape.conftest import Inside
 
 ATTEMPTS = on_the_hosts(
@@ -17,4 +17,4 @@ ATTEMPTS = on_the_hosts(
 
 async def test_the_environment_of_a_process_of_the_host_is_not_read(inside: Inside) -> None:
     """Neither the witness's nor that of who started the sandbox."""
-    await inside.expect(ATTEMPTS, "ENOENT")
+    await inside.expect(of_the_client(ATTEMPTS, inside.given["client"]), "ENOENT")
