@@ -112,7 +112,7 @@ def test_a_damaged_name_can_be_removed(store: Store, tree: Path) -> None:
 def test_a_list_is_of_what_is_there(store: Store, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is removed between the two looks that a list takes is none."""
     store.import_directory(tree, "kept")
-    monkeypatch.setattr(store._names, "known", lambda: ("gone", "kept"))
+    monkeypatch.setattr(store.names, "known", lambda: ("gone", "kept"))
     assert [one.name for one in store.list()] == ["kept"]
 
 

@@ -64,7 +64,7 @@ class Store:
         self.home = home
         self.pins = Pins(home / "pins")
         self.layers = Layers(home, self.pins)
-        self._templates, self._names = home / "templates", Names(home)
+        self._templates, self.names = home / "templates", Names(home)
         self._swept = 0
         """What was removed when it was opened, until ``collect`` tells it."""
 
@@ -75,12 +75,12 @@ class Store:
         """
         if name == host.NAME:
             return self._host()
-        digest = self._names.digest_of(name)
+        digest = self.names.digest_of(name)
         self.pins.hold(digest)
         found = self._load(digest, name)
         if found is None:
             self.pins.drop(digest)
-            raise UnknownTemplate(name, self._names.known())
+            raise UnknownTemplate(name, self.names.known())
         if why := outdated(self, found):
             self.pins.drop(digest)
             raise StoreFailed(f"template {name!r} {why}; make it again")
@@ -132,7 +132,7 @@ class Store:
         try:
             self._record(template)
             if name is not None:
-                self._names.point(name, digest)
+                self.names.point(name, digest)
         except OSError as error:
             raise StoreFailed(f"template {name or digest} in {self.home}: {error}") from error
         return self._placed(template)
@@ -142,7 +142,7 @@ class Store:
         check_name(name)
         found = self.resolve(digest)
         try:
-            self._names.point(name, found.digest)
+            self.names.point(name, found.digest)
         except OSError as error:
             raise StoreFailed(f"name {name!r} in {self.home}: {error}") from error
         return msgspec.structs.replace(found, name=name)
@@ -192,9 +192,9 @@ class Store:
     def list(self) -> tuple[Template, ...]:
         """The templates that have a name, sorted by it, without ``host``. What is damaged is told in the log."""
         found = []
-        for name in self._names.known():
+        for name in self.names.known():
             try:
-                found.append(self._load(self._names.digest_of(name), name))
+                found.append(self._load(self.names.digest_of(name), name))
             except UnknownTemplate:  # removed meanwhile
                 continue
             except StoreFailed as damaged:
@@ -211,24 +211,24 @@ class Store:
         if name == host.NAME:
             raise InvalidInput(f"template {name!r} is made of this host and cannot be removed")
         try:
-            digest = self._names.digest_of(name)
+            digest = self.names.digest_of(name)
         except StoreFailed as damaged:
             log.warning("%s", damaged)
-            self._names.drop(name)
+            self.names.drop(name)
             return
         layers = self._layers_of(digest, name)
         by_digest = DIGEST.fullmatch(name) is not None
-        others = [known for known in self._names.known() if known != name and self._names.stand_for(known, digest)]
+        others = [known for known in self.names.known() if known != name and self.names.stand_for(known, digest)]
         if by_digest and others:
             raise InvalidInput(f"template {name}: it is called {', '.join(others)}; remove that name")
         if others:
-            self._names.drop(name)
+            self.names.drop(name)
             return
         with self.pins.alone(digest) as alone:
             if not alone:
                 raise InvalidInput(f"template {name!r}: a live process uses it; end that one first")
             if not by_digest:
-                self._names.drop(name)
+                self.names.drop(name)
             if layers is None or digest not in self._needed():  # another name may have come meanwhile
                 self._forget(digest)
         for layer in layers or ():
@@ -329,7 +329,7 @@ class Store:
             log.warning("%s", broken)
             return None
         if found is None and DIGEST.fullmatch(name):
-            raise UnknownTemplate(name, self._names.known())
+            raise UnknownTemplate(name, self.names.known())
         if found is None:
             log.warning("template %r: what it stood for, %s, is not there any more", name, digest)
             return None
@@ -350,9 +350,9 @@ class Store:
     def _needed(self) -> set[str]:
         """The templates that have a name."""
         needed = {host.remembered_digest(self.home) or ""}
-        for name in self._names.known():
+        for name in self.names.known():
             try:
-                needed.add(self._names.digest_of(name))
+                needed.add(self.names.digest_of(name))
             except UnknownTemplate:  # removed meanwhile
                 continue
         return needed
@@ -394,7 +394,7 @@ def stands_for(name: str, template: Template) -> bool:
     """
     if name == host.NAME:
         return True
-    return open_store()._names.stand_for(name, template.digest)
+    return open_store().names.stand_for(name, template.digest)
 
 
 def check_name(name: str) -> None:
