@@ -14,6 +14,7 @@ from typing import Final
 
 from proofbox.errors import Refused
 from proofbox.kit.binary import find_program, guest_path
+from proofbox.kit.tool import with_parent
 
 NEEDED: Final = 65_535
 """Together with the user's own id, which is root inside, all ids up to 65535: ``nobody`` is 65534 in most images."""
@@ -140,7 +141,7 @@ def run_inside(
         raise FileNotFoundError(f"no program {words[0]}")
     ids = "one" if namespace < 0 else str(namespace)
     done = subprocess.run(
-        [guest_path(), "userns", ids, guest_path(), "with-parent", str(os.getpid()), program, *words[1:]],
+        [guest_path(), "userns", ids, *with_parent([program, *words[1:]])],
         input=given,
         capture_output=True,
         env=None if more is None else {**os.environ, **more},

@@ -17,6 +17,14 @@ _LOOK_SECONDS: Final = 0.1
 """Between looks whether whoever waits for us still does."""
 
 
+def with_parent(words: Sequence[str]) -> list[str]:
+    """What runs a program (``words[0]``: its path) so that it and all that it starts end with this process.
+
+    Raises ``Refused`` without a guest binary.
+    """
+    return [str(guest_path()), "with-parent", str(os.getpid()), *words]
+
+
 def run_tool(
     words: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> tuple[int, bytes, bytes]:
@@ -28,7 +36,7 @@ def run_tool(
     """
     late = monotonic() + timeout
     with subprocess.Popen(
-        [str(guest_path()), "with-parent", str(os.getpid()), *words],
+        with_parent(words),
         env=env,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
