@@ -22,6 +22,7 @@ from proofbox.build.recipe import Mount
 from proofbox.errors import InvalidInput
 from proofbox.kit.newtree import Parts
 from proofbox.model.template import Layer, Template, targets
+from proofbox.sandbox.volumes import is_made
 from proofbox.templates.store import Store
 from proofbox.templates.unpack import Notes
 from proofbox.templates.view import View, names_of, path_of
@@ -124,7 +125,7 @@ def _with(seen: Seen, mounted: Mounted, store: Store) -> Seen:
     template, path = seen.template, mounted.mount.target
     place = looked(Look(path, template.layers))
     path = path_of(place.parts)
-    if path in targets(template) or names_of(path)[0] in (b"proc", b"sys", b"dev"):
+    if path in targets(template) or is_made(os.fsencode(path)):
         raise InvalidInput(f"--mount: {path} is a mount of every sandbox of this base; choose another target")
     items = mounted.items()
     top = items[0]

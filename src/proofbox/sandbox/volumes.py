@@ -49,7 +49,7 @@ def _understood(volume: Volume) -> tuple[bytes, bytes, int]:
     target, source = as_path(volume.target, "volume target"), as_path(volume.source, "volume source")
     if not target.startswith(b"/") or posixpath.normpath(target) != target or target.strip(b"/") != target[1:]:
         raise InvalidInput(f"volume target {volume.target!r} is not an absolute, plain path below /")
-    if target == b"/" or any(_lies_in(target, each) for each in _MADE):
+    if target == b"/" or is_made(target):
         raise InvalidInput(f"volume target {volume.target!r} is where the runtime makes something itself")
     mode = _mode(source) if os.path.isabs(source) else None
     if mode is None:
@@ -57,6 +57,11 @@ def _understood(volume: Volume) -> tuple[bytes, bytes, int]:
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
         raise InvalidInput(f"volume source {volume.source!r} is neither a directory nor a file")
     return target, source, mode
+
+
+def is_made(path: bytes) -> bool:
+    """Whether the runtime makes what is at that absolute, plain path: nothing else can be mounted there."""
+    return any(_lies_in(path, each) for each in _MADE)
 
 
 def _lies_in(path: bytes, top: bytes) -> bool:
