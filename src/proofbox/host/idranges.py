@@ -12,6 +12,7 @@ import os
 import struct
 import threading
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -84,26 +85,26 @@ class Ranges:
         return False
 
 
-class _Lazy:
+@dataclass(slots=True)
+class _Process:
     """Opened when it is first needed: whoever only imports this has no file."""
 
-    def __init__(self) -> None:
-        self.ranges: Ranges | None = None
-        self.lock = threading.Lock()
+    ranges: Ranges | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_mine: Final = OfProcess(_Lazy)
+_mine: Final = OfProcess(_Process)
 
 
-def take_range(sandbox: str) -> int:
-    """``Ranges.take`` of this process's."""
-    return _ranges().take(sandbox)
+def take_range(owner: str, sandbox: str) -> int:
+    """``Ranges.take`` of this process's, for that sandbox of that owner."""
+    return _ranges().take(f"{owner}/{sandbox}")
 
 
-def give_range(base: int, sandbox: str) -> None:
+def give_range(base: int, owner: str, sandbox: str) -> None:
     """``Ranges.give`` of this process's; nothing for 0, which is nobody's."""
     if base:
-        _ranges().give(base, sandbox)
+        _ranges().give(base, f"{owner}/{sandbox}")
 
 
 def _ranges() -> Ranges:

@@ -189,20 +189,17 @@ class MicrovmRuntime(Copying, _Seen):
             raise CreateFailed(f"sandbox {spec.id}: {directory}: {error.strerror}", "directory") from error
         base = 0
         try:
-            base = take_range(self._named(spec.id)) if ids.full else 0
+            base = take_range(self.owner.id, spec.id) if ids.full else 0
             if not cgroup_apply.stand(self._groups):
                 self._groups = cgroup_apply.begin(self.owner.dir / GROUPS, self._place, self.owner.id)
             cgroup_apply.apply(own, 0)
             handle = MicrovmHandle(spec.id, directory, plan, base, *open_ports(f"sandbox {spec.id}"))
         except BaseException:
-            give_range(base, self._named(spec.id))
+            give_range(base, self.owner.id, spec.id)
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
             raise
         return handle
-
-    def _named(self, sandbox: str) -> str:
-        return f"{self.owner.id}/{sandbox}"
 
     async def _start(self, handle: MicrovmHandle, spec: SandboxSpec, template: Template, parts: Parts) -> None:
         """Its images and its process."""
@@ -295,7 +292,7 @@ class MicrovmRuntime(Copying, _Seen):
                 await anyio.sleep(_PAUSE_S)
         await anyio.to_thread.run_sync(mine.own.close)
         shutil.rmtree(mine.directory, ignore_errors=True)
-        give_range(mine.base, self._named(mine.id))
+        give_range(mine.base, self.owner.id, mine.id)
         if late.cancelled_caught:
             raise SandboxLost(f"sandbox {mine.id}: its control groups {mine.plan.directories} stay busy", "host")
 

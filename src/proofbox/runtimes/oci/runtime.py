@@ -262,7 +262,7 @@ class OciRuntime(_Read, _Recalled):
         plan = self._plan(spec, program, chosen)
         base = 0
         try:
-            base = take_range(self._named(spec.id)) if ids.full else 0
+            base = take_range(self.owner.id, spec.id) if ids.full else 0
             identity = bundle.identity(directory, program, spec, template)
             shown = (*self._processors.shown(chosen), *identity)
             bundle.make(directory, spec, ids.map_of(base), self._confinement(), shown, program, proof=proof)
@@ -270,7 +270,7 @@ class OciRuntime(_Read, _Recalled):
             cgroup_apply.apply(plan, 0)
             sockets = _sockets()
         except (OSError, ProofboxError) as error:
-            give_range(base, self._named(spec.id))
+            give_range(base, self.owner.id, spec.id)
             self._processors.give_back(spec.id)
             cgroup_apply.remove(plan.directories)
             shutil.rmtree(directory, ignore_errors=True)
@@ -282,9 +282,6 @@ class OciRuntime(_Read, _Recalled):
         handle = OciHandle(spec.id, spec, template, program, *placed, *sockets, affinity, shown)
         handle.below = tuple(replace(each, mount=os.dup(each.mount)) if each.mount >= 0 else each for each in below)
         return handle
-
-    def _named(self, sandbox: str) -> str:
-        return f"{self.owner.id}/{sandbox}"
 
     def _choose(self, spec: SandboxSpec) -> tuple[int, ...]:
         """The processors of a sandbox whose limit leaves it fewer than there are; none for all."""
@@ -379,7 +376,7 @@ class OciRuntime(_Read, _Recalled):
                 cgroup_apply.kill(group)
             await anyio.sleep(0.002)
         shutil.rmtree(mine.directory, ignore_errors=True)
-        give_range(mine.base, self._named(mine.id))
+        give_range(mine.base, self.owner.id, mine.id)
         self._processors.give_back(mine.id)
 
     async def adopt(self, owner: Owner) -> tuple[Handle, ...]:
